@@ -1,0 +1,54 @@
+# `make help` lists the targets.
+
+GO      ?= go
+BIN     := bin
+LINT    := v2.15.0
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X starfish/internal/cli.version=$(VERSION)
+
+# Packages that share memory between goroutines: what `make race` runs.
+RACE := ./etcdqueue/... ./checkpoint/... ./reader/... ./pserver/... ./trainer/... ./internal/...
+
+.DEFAULT_GOAL := help
+.PHONY: help build run test race lint bench fuzz chaos mutants proto clean e2e-k8s
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## bin/starfish, bin/pserver and bin/trainer, static
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/starfish ./cmd/pserver ./cmd/trainer
+
+run: build ## train the example examples/adult with two pservers and two trainers
+	$(BIN)/starfish run -f examples/adult/adult.yaml
+
+test: ## all tests
+	$(GO) test ./...
+
+race: ## the tests of the concurrent packages under the race detector
+	$(GO) test -race $(RACE)
+
+lint: ## gofmt, go vet and golangci-lint with the layering rules
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt on these'; exit 1; }
+	$(GO) vet ./...
+	@.ci/golangci-lint $(LINT) run ./...
+
+bench: build ## records/s of a whole job next to parsing alone and to a bare loop
+	$(GO) run ./bench/job
+
+fuzz: ## each fuzz target for 10 s (FUZZTIME=...)
+	@.ci/fuzz $(or $(FUZZTIME),10s)
+
+chaos: build ## the long fault campaign: the audit job under kills, for minutes
+	STARFISH_CAMPAIGN=$(or $(CAMPAIGN),60s) $(GO) test -count=1 -v -timeout 60m -run 'TestAudit' ./cmd/starfish
+
+mutants: ## break each invariant by one line and see a test fail
+	$(GO) run ./mutants/run
+
+proto: ## generate the protobuf code again (needs protoc and its Go plugins)
+	protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative pserver/pb/*.proto
+
+clean: ## remove what was built
+	rm -rf $(BIN) build
+
+e2e-k8s:
+	@echo 'make e2e-k8s: there are no Kubernetes manifests in this version' >&2; exit 2
