@@ -1,0 +1,70 @@
+package job
+
+// Result is what a job achieved: the record `result` and the output of
+// `starfish run --result`. A value that does not exist is null, never NaN.
+type Result struct {
+	Job              string       `json:"job"`
+	UUID             string       `json:"uuid"`
+	Phase            string       `json:"phase"`
+	Reason           string       `json:"reason,omitempty"`
+	Mode             string       `json:"mode"`
+	Passes           int          `json:"passes"`
+	Records          int64        `json:"records"`
+	Seconds          *float64     `json:"seconds"`
+	WallSeconds      *float64     `json:"wall_seconds"`
+	CPUSeconds       *float64     `json:"cpu_seconds"`
+	RecordsPerSecond *float64     `json:"records_per_second"`
+	Train            TrainResult  `json:"train"`
+	Test             *TestResult  `json:"test"`
+	Queue            QueueResult  `json:"queue"`
+	Shards           []ShardState `json:"shards"`
+	Restarts         Restarts     `json:"restarts"`
+}
+
+// TrainResult is the progressive loss over the last pass.
+type TrainResult struct {
+	Loss *float64 `json:"loss"`
+}
+
+// TestResult is the evaluation on the test data. In JSON the metrics stand
+// beside `records`.
+type TestResult struct {
+	Records int64
+	Metrics map[string]*float64
+}
+
+// QueueResult sums up the dispatch of chunks over all passes.
+type QueueResult struct {
+	Chunks   int64 `json:"chunks"`
+	Complete int64 `json:"complete"`
+	Failed   int64 `json:"failed"`
+	Takes    int64 `json:"takes"`
+	Requeued int64 `json:"requeued"`
+}
+
+// ShardState is what one shard's ledger says at the end.
+type ShardState struct {
+	Shard            int     `json:"shard"`
+	Generation       int64   `json:"generation"`
+	Batches          int64   `json:"batches"`
+	Skipped          int64   `json:"skipped"`
+	Duplicates       int64   `json:"duplicates"`
+	Lost             int64   `json:"lost"`
+	Replayed         int64   `json:"replayed"`
+	RecoveredSeconds float64 `json:"recovered_seconds"`
+}
+
+// Restarts counts processes that were started again, and how many of the
+// deaths were chaos kills between first take and last complete.
+type Restarts struct {
+	Pserver int `json:"pserver"`
+	Trainer int `json:"trainer"`
+	// Kills counts the kills of --chaos; absent without it.
+	Kills *Kills `json:"kills,omitempty"`
+}
+
+// Kills counts the kills of --chaos by role.
+type Kills struct {
+	Pserver int `json:"pserver"`
+	Trainer int `json:"trainer"`
+}

@@ -1,0 +1,161 @@
+package job
+
+import (
+	"math"
+	"time"
+)
+
+// Spec is everything that a job means: its data, model, optimizer, schedule
+// and tolerances. What a process is (its name, addresses, credentials) stands
+// in flags instead. A Spec comes from ParseSpec and is not changed afterwards.
+//
+// Paths in a Spec are absolute: ParseSpec joins relative ones with the
+// directory of the spec's file, once, so that every process of the job reads
+// the same files wherever it was started.
+type Spec struct {
+	// Job names the job; every key in etcd lies under /starfish/<job>/.
+	Job string `spec:"job"`
+	// Data says what is read and how it is cut.
+	Data Data `spec:"data"`
+	// Model says what is trained.
+	Model Model `spec:"model"`
+	// Optimizer says how gradients change parameters.
+	Optimizer Optimizer `spec:"optimizer"`
+	// Train says how long and in which batches.
+	Train Train `spec:"train"`
+	// Shards is the number of parts of every parameter. Default 4.
+	Shards int `spec:"shards"`
+	// Queue sets the dispatch of chunks.
+	Queue Queue `spec:"queue"`
+	// Checkpoint says where and how often shards are saved.
+	Checkpoint Checkpoint `spec:"checkpoint"`
+	// Recovery says what happens after a pserver was lost.
+	Recovery Recovery `spec:"recovery"`
+	// LeaseTTL is how long a silent process counts as alive. Default 10s, at
+	// least 2s.
+	LeaseTTL time.Duration `spec:"lease_ttl"`
+	// Run is how many processes `starfish run` starts. It is no part of the
+	// job's meaning and is not compared between processes.
+	Run Run `spec:"run"`
+	// places remembers where each field was written, for errors found later.
+	places map[string]place
+}
+
+// Data is the section `data`.
+type Data struct {
+	// Train lists files, directories and globs. Required.
+	Train []string `spec:"train"`
+	// Test lists the files of the evaluation at the end; empty: none.
+	Test []string `spec:"test,omitempty"`
+	// Format of the files. Default libsvm.
+	Format string `spec:"format"`
+	// Chunk is the unit of dispatch in input bytes; WholeFile for `file`.
+	// Default 1MiB.
+	Chunk Bytes `spec:"chunk"`
+	// MaxBadRecords is how many broken records a chunk may have; more of them
+	// fail the chunk. Default 0.
+	MaxBadRecords int `spec:"max_bad_records"`
+}
+
+// Bytes is a size; WholeFile stands for "as large as the file".
+type Bytes int64
+
+// WholeFile is the chunk size `file`: each file is one chunk.
+const WholeFile Bytes = math.MaxInt64
+
+// Model is the section `model`.
+type Model struct {
+	// Type names the model: one of the built-in ones, or the name under which
+	// a user's own program registers its model. Required.
+	Type string `spec:"type"`
+	// Bits is the size of the key space: keys are taken modulo 2^Bits. 0 (the
+	// field is absent): keys as they are.
+	Bits int `spec:"bits,omitempty"`
+	// Options are settings of a user's own model; the built-in ones have none.
+	Options map[string]string `spec:"options,omitempty"`
+}
+
+// Optimizer is the section `optimizer`.
+type Optimizer struct {
+	// Type is sgd or adagrad. Default adagrad.
+	Type string `spec:"type"`
+	// LearningRate scales every step. Default 0.1 for adagrad, 0.01 for sgd.
+	LearningRate float64 `spec:"learning_rate"`
+	// Epsilon is added to the root of adagrad's accumulator. Default 1e-10.
+	Epsilon float64 `spec:"epsilon,omitempty"`
+	// InitialAccumulator is where adagrad's accumulator starts. Default 0.
+	InitialAccumulator float64 `spec:"initial_accumulator,omitempty"`
+	// Reduction is mean or sum: what is made of the gradients of a batch.
+	// Default mean.
+	Reduction string `spec:"reduction"`
+}
+
+// Train is the section `train`.
+type Train struct {
+	// Mode is async: gradients are applied as they arrive.
+	Mode string `spec:"mode"`
+	// Passes over the data. Default 1.
+	Passes int `spec:"passes"`
+	// Batch is the nominal number of records of one update. Default 64.
+	Batch int `spec:"batch"`
+	// Shuffle permutes chunks and records. Default true.
+	Shuffle bool `spec:"shuffle"`
+	// Seed of permutations and initial values. Default 1.
+	Seed uint64 `spec:"seed"`
+	// Window is how many batches a trainer computes ahead of the answers to
+	// its pushes: 0 or 1. Default 1.
+	Window int `spec:"window"`
+}
+
+// Queue is the section `queue`.
+type Queue struct {
+	// Lanes of a pass; at least as many as trainers is best. Default 64.
+	Lanes int `spec:"lanes"`
+	// StallTimeout: a chunk whose trainer lives but makes no progress for this
+	// long is given to another. Default 60s.
+	StallTimeout time.Duration `spec:"stall_timeout"`
+	// MaxFailures is after how many data failures a chunk is quarantined.
+	// Default 3.
+	MaxFailures int `spec:"max_failures"`
+}
+
+// Checkpoint is the section `checkpoint`.
+type Checkpoint struct {
+	// Dir holds the checkpoint files. Default: `checkpoints` beside the spec.
+	Dir string `spec:"dir"`
+	// Interval between two saves of a shard, once it is settled. Default 30s.
+	Interval time.Duration `spec:"interval"`
+	// Keep is how many checkpoints of a shard stay listed, at least 2: the
+	// older ones are there for when the newest does not load. Default 3.
+	Keep int `spec:"keep"`
+}
+
+// Recovery is the section `recovery`.
+type Recovery struct {
+	// Policy is replay: what a lost pserver had not saved is trained again.
+	Policy string `spec:"policy"`
+	// BarrierTimeout ends the first barrier after a recovery; only the mode
+	// sync has barriers. Default 30s.
+	BarrierTimeout time.Duration `spec:"barrier_timeout"`
+}
+
+// Run is the section `run`.
+type Run struct {
+	// Pservers that `starfish run` starts. Default 2.
+	Pservers int `spec:"pservers"`
+	// Trainers that `starfish run` starts. Default 2.
+	Trainers int `spec:"trainers"`
+}
+
+// The values of enumerated fields.
+const (
+	FormatLibsvm     = "libsvm"
+	OptimizerSGD     = "sgd"
+	OptimizerAdagrad = "adagrad"
+	// OptimizerCount is what the model `count` asks for; a spec cannot.
+	OptimizerCount = "count"
+	ReductionMean  = "mean"
+	ReductionSum   = "sum"
+	ModeAsync      = "async"
+	PolicyReplay   = "replay"
+)
