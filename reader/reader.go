@@ -55,8 +55,8 @@ type Options struct {
 	Labels Labels
 }
 
-// New plans the files of paths.
-func New(paths []string, format string, chunk int64) (*Plan, error) { return nil, ErrNoData }
+// NewPlan plans the files of paths.
+func NewPlan(paths []string, format string, chunk int64) (*Plan, error) { return nil, ErrNoData }
 
 // ParseManifest reads a stored manifest.
 func ParseManifest(m json.RawMessage) (*Plan, error) { return nil, ErrNoData }
