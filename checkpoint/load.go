@@ -1,0 +1,170 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"starfish/internal/clock"
+)
+
+// ErrNoneLoads: there are listed checkpoints and none of them loads. Its text
+// names every file that was looked for and what was wrong with it.
+var ErrNoneLoads = errors.New("checkpoint: no listed checkpoint loads")
+
+// Skipped is a listed checkpoint that did not load, and why.
+type Skipped struct {
+	Meta Meta
+	Err  error
+}
+
+// Loader reads the files of one job.
+type Loader struct {
+	FS    FS // nil: OS
+	Dir   string
+	Job   uuid.UUID
+	Clock clock.Clock // nil: clock.System
+	// Retries is how often a file that could not be read is tried again, and
+	// Pause the time between. A file that is absent, short or wrong is not
+	// tried again, and neither is one whose content was refused. Zero: 3
+	// retries, half a second apart.
+	Retries int
+	Pause   time.Duration
+}
+
+// Load reads the first of metas (newest first) that is sound and gives its
+// blocks to each, in order; data is valid during the call only. Before every
+// attempt it calls reset, so that each starts from nothing. An error of each
+// counts as an error of the file.
+//
+// It returns the record that was loaded and those that were passed over on the
+// way; the caller must Drop these before it serves. With no metas at all it
+// returns a zero Meta and no error: there is nothing that could be lost.
+func (l Loader) Load(ctx context.Context, metas []Meta, reset func(), each Emit) (Meta, []Skipped, error) {
+	if len(metas) == 0 {
+		return Meta{}, nil, nil
+	}
+	var skipped []Skipped
+	for _, m := range metas {
+		err := l.loadOne(ctx, m, reset, each)
+		if err == nil {
+			return m, skipped, nil
+		}
+		if cause := context.Cause(ctx); cause != nil {
+			return Meta{}, nil, cause
+		}
+		skipped = append(skipped, Skipped{Meta: m, Err: err})
+	}
+	return Meta{}, skipped, noneLoads(l.Dir, skipped)
+}
+
+// Verify reads a listed file as Load would and keeps nothing.
+func (l Loader) Verify(ctx context.Context, m Meta) error {
+	return l.loadOne(ctx, m, func() {}, func(string, []byte) error { return nil })
+}
+
+func noneLoads(dir string, skipped []Skipped) error {
+	var b strings.Builder
+	for i, s := range skipped {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		fmt.Fprintf(&b, "%s: %v", filepath.Join(dir, s.Meta.Path), s.Err)
+	}
+	return fmt.Errorf("%w for shard %d: %s", ErrNoneLoads, skipped[0].Meta.Shard, b.String())
+}
+
+func (l Loader) loadOne(ctx context.Context, m Meta, reset func(), each Emit) error {
+	retries, pause := l.Retries, l.Pause
+	if retries == 0 {
+		retries = 3
+	}
+	if pause == 0 {
+		pause = 500 * time.Millisecond
+	}
+	clk := l.Clock
+	if clk == nil {
+		clk = clock.System
+	}
+	if err := checkPath(m); err != nil {
+		return err
+	}
+	for try := 0; ; try++ {
+		reset()
+		err := l.attempt(ctx, m, each)
+		var read *readError
+		if err == nil || !errors.As(err, &read) || try == retries {
+			return err
+		}
+		if err := clock.Sleep(ctx, clk, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// attempt reads the file twice: what is decoded has been found whole before, so
+// a broken file costs no more than its bytes.
+func (l Loader) attempt(ctx context.Context, m Meta, each Emit) error {
+	fsys := l.FS
+	if fsys == nil {
+		fsys = OS
+	}
+	name := filepath.Join(l.Dir, m.Path)
+	size, err := fsys.Size(name)
+	if err != nil {
+		return openError(err)
+	}
+	if size != m.Size {
+		return fmt.Errorf("%w: %d bytes long, its record says %d", ErrFormat, size, m.Size)
+	}
+	if err := l.checkDigest(ctx, fsys, name, m); err != nil {
+		return err
+	}
+	f, err := fsys.Open(name)
+	if err != nil {
+		return openError(err)
+	}
+	check := func(h Header) error {
+		if h.JobUUID != l.Job.String() || h.Shard != m.Shard || h.Generation != m.Generation {
+			return fmt.Errorf("%w: its header says job %s shard %d generation %d", ErrFormat,
+				h.JobUUID, h.Shard, h.Generation)
+		}
+		return nil
+	}
+	err = decode(f, check, func(section string, data []byte) error {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		return each(section, data)
+	})
+	return errors.Join(err, f.Close())
+}
+
+func (l Loader) checkDigest(ctx context.Context, fsys FS, name string, m Meta) error {
+	f, err := fsys.Open(name)
+	if err != nil {
+		return openError(err)
+	}
+	sum, size, err := digestOf(ctx, f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return &readError{err}
+	}
+	if size != m.Size || !strings.EqualFold(sum, m.MD5) {
+		return fmt.Errorf("%w: MD5 %s over %d bytes, its record says %s over %d",
+			ErrFormat, sum, size, m.MD5, m.Size)
+	}
+	return nil
+}
+
+// openError makes every error but "it is not there" one that is tried again.
+func openError(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("the file is missing: %w", err)
+	}
+	return &readError{err}
+}
