@@ -21,11 +21,19 @@ var (
 	ErrCompacted = errors.New("store: revision compacted")
 	// ErrLeaseNotFound: the lease has expired or was revoked.
 	ErrLeaseNotFound = errors.New("store: lease not found")
+	// ErrInvalid: the store refuses the request whatever its state: an empty
+	// key, more than MaxOps operations, two writes of one key in one
+	// transaction, a request of more than 1.5 MiB. A mistake of the caller.
+	ErrInvalid = errors.New("store: invalid request")
 	// ErrHistory: the store's revision or cluster identity went backwards, so
 	// it was restored from a backup or replaced. Fatal to the process.
 	ErrHistory = errors.New("store: history went backwards: etcd was replaced or restored from a backup; " +
 		"delete the job and submit it again, or restore the checkpoints of the same moment")
 )
+
+// MaxOps is the largest number of conditions of a transaction, and of
+// operations on each of its sides.
+const MaxOps = 128
 
 // LeaseID names a lease; 0 means no lease.
 type LeaseID int64
@@ -122,7 +130,8 @@ func PrefixEnd(prefix string) string {
 }
 
 // Txn is an atomic "if all of If hold then Then, otherwise Else". At most 128
-// conditions and 128 operations on each side.
+// conditions and 128 operations on each side (MaxOps). One side may not write
+// a key twice; a read sees the writes before it.
 type Txn struct {
 	If   []Cmp
 	Then []Op
@@ -167,10 +176,11 @@ type Store interface {
 	// Txn runs one transaction. A transaction without conditions takes Then.
 	Txn(ctx context.Context, t Txn) (Result, error)
 	// Watch delivers the changes of [start, end) (end empty: one key) from
-	// revision rev on (0: from now). The channel is closed after a response
-	// with Err set, and when ctx ends.
+	// revision rev on (0: from some moment after the call). The channel is
+	// closed after a response with Err set, and when ctx ends.
 	Watch(ctx context.Context, start, end string, rev int64) <-chan WatchResponse
-	// Grant makes a lease of at least ttl; it returns the time to live given.
+	// Grant makes a lease of at least ttl, in whole seconds; it returns the
+	// time to live given.
 	Grant(ctx context.Context, ttl time.Duration) (LeaseID, time.Duration, error)
 	// KeepAlive renews a lease once; ErrLeaseNotFound if it is gone.
 	KeepAlive(ctx context.Context, id LeaseID) (time.Duration, error)

@@ -1,0 +1,172 @@
+package fake
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"starfish/internal/store"
+)
+
+// Hook decides whether a request fails. It is called with op "put", "delete"
+// or "range" for each operation of a transaction (both sides, Then first), or
+// with "watch" (key = its start), "grant", "keepalive" or "revoke" (no key).
+type Hook func(op, key string) error
+
+// Client is the handle of one simulated process, with faults of its own.
+type Client struct {
+	name  string
+	store *Store
+
+	mu     sync.Mutex
+	before Hook
+	after  Hook
+	healed chan struct{} // not nil while partitioned; closed when it heals
+}
+
+// Client makes a handle without faults.
+func (s *Store) Client(name string) *Client { return &Client{name: name, store: s} }
+
+// Fail sets the hook that is asked before each request; what it refuses has
+// no effect. Nil removes it.
+func (c *Client) Fail(hook func(op, key string) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before = hook
+}
+
+// FailAfter sets the hook that is asked after each request: its error hides
+// an answer, success or not. Nil removes it.
+func (c *Client) FailAfter(hook func(op, key string) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.after = hook
+}
+
+// Partition cuts the client off from the store, or heals that. Requests wait
+// for the end of the partition or of their context; watches are silent and
+// then go on from where they were.
+func (c *Client) Partition(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case on && c.healed == nil:
+		c.healed = make(chan struct{})
+	case !on && c.healed != nil:
+		close(c.healed)
+		c.healed = nil
+	}
+}
+
+// pass waits until the client is not partitioned.
+func (c *Client) pass(ctx context.Context) error {
+	for {
+		c.mu.Lock()
+		healed := c.healed
+		c.mu.Unlock()
+		if healed == nil {
+			return context.Cause(ctx)
+		}
+		select {
+		case <-healed:
+		case <-ctx.Done():
+			return fmt.Errorf("%s is partitioned: %w", c.name, context.Cause(ctx))
+		}
+	}
+}
+
+// call is one thing that hooks are asked about.
+type call struct{ op, key string }
+
+// do runs request between the two hooks.
+func (c *Client) do(ctx context.Context, calls []call, request func() error) error {
+	if err := c.pass(ctx); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	before, after := c.before, c.after
+	c.mu.Unlock()
+	if err := ask(before, calls); err != nil {
+		return err
+	}
+	err := request()
+	if hidden := ask(after, calls); hidden != nil {
+		return hidden
+	}
+	return err
+}
+
+func ask(hook Hook, calls []call) error {
+	if hook == nil {
+		return nil
+	}
+	for _, c := range calls {
+		if err := hook(c.op, c.key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Txn implements store.Store.
+func (c *Client) Txn(ctx context.Context, t store.Txn) (r store.Result, err error) {
+	names := map[store.Kind]string{store.KindPut: "put", store.KindDelete: "delete", store.KindRange: "range"}
+	var calls []call
+	for _, side := range [][]store.Op{t.Then, t.Else} {
+		for _, o := range side {
+			calls = append(calls, call{names[o.Kind], o.Key})
+		}
+	}
+	err = c.do(ctx, calls, func() error {
+		r, err = c.store.Txn(ctx, t)
+		return err
+	})
+	if err != nil {
+		return store.Result{}, err
+	}
+	return r, nil
+}
+
+// Watch implements store.Store.
+func (c *Client) Watch(ctx context.Context, start, end string, rev int64) <-chan store.WatchResponse {
+	c.mu.Lock()
+	before := c.before
+	c.mu.Unlock()
+	if err := ask(before, []call{{"watch", start}}); err != nil {
+		out := make(chan store.WatchResponse, 1)
+		out <- store.WatchResponse{Err: err}
+		close(out)
+		return out
+	}
+	return c.store.watch(ctx, start, end, rev, c.pass)
+}
+
+// Grant implements store.Store.
+func (c *Client) Grant(ctx context.Context, ttl time.Duration) (id store.LeaseID, given time.Duration, err error) {
+	err = c.do(ctx, []call{{"grant", ""}}, func() error {
+		id, given, err = c.store.Grant(ctx, ttl)
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	return id, given, nil
+}
+
+// KeepAlive implements store.Store.
+func (c *Client) KeepAlive(ctx context.Context, id store.LeaseID) (given time.Duration, err error) {
+	err = c.do(ctx, []call{{"keepalive", ""}}, func() error {
+		given, err = c.store.KeepAlive(ctx, id)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return given, nil
+}
+
+// Revoke implements store.Store.
+func (c *Client) Revoke(ctx context.Context, id store.LeaseID) error {
+	return c.do(ctx, []call{{"revoke", ""}}, func() error { return c.store.Revoke(ctx, id) })
+}
