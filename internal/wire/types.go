@@ -114,6 +114,8 @@ type ShardRequest struct {
 	// this order.
 	Dense  []BlockRef
 	Sparse []KeyRef
+
+	push PushData // the memory behind Push, reused by Decode
 }
 
 // Response answers one Request, section by section in the same order.
