@@ -1,0 +1,56 @@
+package supervise
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+)
+
+// spawner starts processes from one locked thread (see the package comment).
+type spawner struct {
+	work chan func()
+	done chan struct{}
+}
+
+func newSpawner() *spawner {
+	s := &spawner{work: make(chan func()), done: make(chan struct{})}
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread() // all children have ended by now
+		defer close(s.done)
+		for f := range s.work {
+			f()
+		}
+	}()
+	return s
+}
+
+// start starts a command on the spawner's thread.
+func (s *spawner) start(cmd *exec.Cmd) error {
+	result := make(chan error, 1)
+	s.work <- func() { result <- cmd.Start() }
+	return <-result
+}
+
+// close ends the thread; only after the last child has ended.
+func (s *spawner) close() {
+	close(s.work)
+	<-s.done
+}
+
+// command prepares a child whose output goes to the log file, which stays open
+// in the caller's hands until the child has been started.
+func command(p Process) (*exec.Cmd, *os.File, error) {
+	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the log of %s: %w", p.Name, err)
+	}
+	cmd := exec.Command(p.Path, p.Args...)
+	cmd.Env = append(os.Environ(), p.Env...)
+	cmd.Stdout = log
+	cmd.Stderr = log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	return cmd, log, nil
+}
