@@ -1,0 +1,100 @@
+package pserver
+
+import (
+	"errors"
+	"fmt"
+
+	"starfish/internal/wire"
+	"starfish/pserver/ledger"
+)
+
+// The sentinels that a shard's errors wrap. ErrInvalid, ErrParts, ErrTooLarge
+// and ErrNotOwner refuse one request and change nothing. ErrBroken is fatal to
+// the job. ErrMismatch and ErrCorrupt are what a Loader says of a checkpoint.
+var (
+	// ErrNotOwner: the function that was passed in denies that this process
+	// still owns the shard.
+	ErrNotOwner = errors.New("not the shard's owner")
+	// ErrInvalid: the request does not fit the job's parameters.
+	ErrInvalid = errors.New("invalid request")
+	// ErrParts: a part of a push came out of order. What was staged is dropped;
+	// the push may be sent again from its first part.
+	ErrParts = errors.New("part of a push out of order")
+	// ErrTooLarge: a push has more bytes in its parts than may be staged.
+	ErrTooLarge = errors.New("push too large")
+	// ErrBroken: an update has yielded a non-finite weight before; the shard
+	// neither serves nor saves any more. Wrapped beside the *NonFiniteError.
+	ErrBroken = errors.New("shard broken by a non-finite weight")
+	// ErrMismatch: a checkpoint was made for other parameters or another shard.
+	ErrMismatch = errors.New("checkpoint of other parameters")
+	// ErrCorrupt: a checkpoint's content is not what a shard writes.
+	ErrCorrupt = errors.New("corrupt checkpoint content")
+)
+
+// NonFiniteError says that an update has made a weight, or a word of the
+// optimizer's state, infinite or NaN. The job has diverged.
+type NonFiniteError struct {
+	Parameter string
+	// Sparse tells whether Row is the key of a sparse row, or Element the
+	// index of a dense element.
+	Sparse  bool
+	Row     uint64
+	Element int64
+	// Pass, Rank and N name the batch.
+	Pass int
+	Rank int64
+	N    int64
+}
+
+func (e *NonFiniteError) Error() string {
+	where := fmt.Sprintf("element %d", e.Element)
+	if e.Sparse {
+		where = fmt.Sprintf("row %d", e.Row)
+	}
+	return fmt.Sprintf("parameter %q, %s became non-finite in batch %d of chunk rank %d of pass %d",
+		e.Parameter, where, e.N, e.Rank, e.Pass)
+}
+
+// Unwrap makes errors.Is(err, ErrBroken) true.
+func (e *NonFiniteError) Unwrap() error { return ErrBroken }
+
+// Outcome is a shard's answer to a push that was not refused with an error.
+type Outcome struct {
+	// Staged tells that the push has more parts to come; Verdict means nothing.
+	Staged  bool
+	Verdict ledger.Verdict
+	// Finished and Next tell how far the shard is with the chunk afterwards.
+	Finished bool
+	Next     int64
+}
+
+// Code is the outcome as messages spell it.
+func (o Outcome) Code() wire.Code {
+	if o.Staged {
+		return wire.Staged
+	}
+	return verdictCodes[o.Verdict]
+}
+
+var verdictCodes = [...]wire.Code{
+	ledger.Applied:         wire.Applied,
+	ledger.AppliedAfterGap: wire.Applied,
+	ledger.Skipped:         wire.Skipped,
+	ledger.Duplicate:       wire.Duplicate,
+	ledger.Stale:           wire.Stale,
+	ledger.GoBack:          wire.GoBack,
+}
+
+// ShardStats is what a shard tells of itself.
+type ShardStats struct {
+	Shard      int   `json:"shard"`
+	Generation int64 `json:"generation"`
+	// Rows and Elements are the sparse rows and dense elements it holds; Bytes
+	// the memory of weights, optimizer state and indexes.
+	Rows     int64 `json:"rows"`
+	Elements int64 `json:"elements"`
+	Bytes    int64 `json:"bytes"`
+	// Total is the sum over all passes.
+	Total   ledger.Sums    `json:"total"`
+	Summary ledger.Summary `json:"ledger"`
+}

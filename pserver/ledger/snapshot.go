@@ -1,0 +1,176 @@
+package ledger
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"starfish/internal/ranges"
+)
+
+// SnapshotVersion is the version of Snapshot's form.
+const SnapshotVersion = 1
+
+// ErrSnapshot is wrapped by the errors of snapshots that no ledger has made.
+var ErrSnapshot = errors.New("bad ledger snapshot")
+
+// Snapshot is a ledger's content as plain values, in a fixed order: equal
+// ledgers have equal snapshots. It is what a checkpoint keeps.
+type Snapshot struct {
+	V        int
+	Lanes    int
+	Passes   []PassSnapshot // by number
+	Flight   []FlightSnapshot
+	Counters Counters
+}
+
+// PassSnapshot is one pass.
+type PassSnapshot struct {
+	Pass      int
+	Collapsed bool
+	Sums      Sums
+	Lanes     []LaneSnapshot // by number, only those that have something
+}
+
+// LaneSnapshot holds a lane's ranges in their text form.
+type LaneSnapshot struct {
+	Lane     int
+	Finished string
+	Failed   string
+	Reopened string
+}
+
+// FlightSnapshot is one chunk in flight.
+type FlightSnapshot struct {
+	Pass   int
+	Rank   int64
+	Token  int64
+	Next   int64
+	Replay int64
+}
+
+// Snapshot copies the ledger's content.
+func (l *Ledger) Snapshot() Snapshot {
+	s := Snapshot{V: SnapshotVersion, Lanes: int(l.lanes), Counters: l.counters}
+	for _, n := range slices.Sorted(maps.Keys(l.passes)) {
+		s.Passes = append(s.Passes, l.passes[n].snapshot(n))
+	}
+	for c, f := range l.flight {
+		s.Flight = append(s.Flight, FlightSnapshot{Pass: c.pass, Rank: c.rank, Token: f.token, Next: f.next, Replay: f.replay})
+	}
+	slices.SortFunc(s.Flight, func(a, b FlightSnapshot) int {
+		return cmp.Or(cmp.Compare(a.Pass, b.Pass), cmp.Compare(a.Rank, b.Rank))
+	})
+	return s
+}
+
+func (p *pass) snapshot(n int) PassSnapshot {
+	s := PassSnapshot{Pass: n, Collapsed: p.collapsed, Sums: p.sums}
+	for i := range p.lanes {
+		at := LaneSnapshot{i, p.lanes[i].finished.String(), p.lanes[i].failed.String(), p.lanes[i].reopened.String()}
+		if at != (LaneSnapshot{Lane: i}) {
+			s.Lanes = append(s.Lanes, at)
+		}
+	}
+	return s
+}
+
+// Restore makes a ledger of a snapshot. It is marked restored: what came after
+// the snapshot is lost.
+func Restore(s Snapshot, lanes int, policy Policy) (*Ledger, error) {
+	if s.V != SnapshotVersion {
+		return nil, fmt.Errorf("%w: version %d, this program reads %d", ErrSnapshot, s.V, SnapshotVersion)
+	}
+	if s.Lanes != lanes {
+		return nil, fmt.Errorf("%w: of a queue of %d lanes, not %d", ErrSnapshot, s.Lanes, lanes)
+	}
+	l := New(lanes, policy)
+	l.counters = s.Counters
+	for i := range s.Passes {
+		if err := l.restorePass(&s.Passes[i]); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range s.Flight {
+		if err := l.restoreFlight(f); err != nil {
+			return nil, err
+		}
+	}
+	l.MarkRestored()
+	return l, nil
+}
+
+func (l *Ledger) restorePass(s *PassSnapshot) error {
+	if s.Pass < 0 || s.Pass > MaxPass || l.passes[s.Pass] != nil {
+		return fmt.Errorf("%w: pass %d", ErrSnapshot, s.Pass)
+	}
+	p := l.pass(s.Pass)
+	p.sums, p.collapsed = s.Sums, s.Collapsed
+	for _, at := range s.Lanes {
+		if at.Lane < 0 || int64(at.Lane) >= l.lanes {
+			return fmt.Errorf("%w: pass %d, lane %d of %d", ErrSnapshot, s.Pass, at.Lane, l.lanes)
+		}
+		var errs [3]error
+		into := &p.lanes[at.Lane]
+		into.finished, errs[0] = ranges.Parse(at.Finished)
+		into.failed, errs[1] = ranges.Parse(at.Failed)
+		into.reopened, errs[2] = ranges.Parse(at.Reopened)
+		if err := errors.Join(errs[:]...); err != nil {
+			return fmt.Errorf("%w: pass %d, lane %d: %w", ErrSnapshot, s.Pass, at.Lane, err)
+		}
+	}
+	if p.collapsed && len(s.Lanes) == 0 {
+		p.lanes = nil
+	}
+	return nil
+}
+
+func (l *Ledger) restoreFlight(s FlightSnapshot) error {
+	c := chunk{s.Pass, s.Rank}
+	_, twice := l.flight[c]
+	switch {
+	case s.Pass < 0 || s.Pass > MaxPass || s.Rank < 0 || s.Rank > MaxRank || s.Token < 0 || s.Next < 0 || s.Replay < 0:
+		return fmt.Errorf("%w: chunk in flight %+v", ErrSnapshot, s)
+	case twice || l.finished(s.Pass, s.Rank):
+		return fmt.Errorf("%w: chunk %d of pass %d is in flight twice or finished", ErrSnapshot, s.Rank, s.Pass)
+	}
+	l.flight[c] = inFlight{token: s.Token, next: s.Next, replay: s.Replay}
+	return nil
+}
+
+// PassSums are the sums of one pass.
+type PassSums struct {
+	Pass int `json:"pass"`
+	Sums
+}
+
+// Summary is what people and the steward want to know of a ledger: the meta
+// record of a checkpoint carries it as JSON.
+type Summary struct {
+	// Passes is the number of leading passes that have collapsed.
+	Passes int `json:"passes"`
+	// Sums of each pass, by number, and InFlight, the chunks begun and not finished.
+	Sums     []PassSums `json:"sums"`
+	InFlight int        `json:"in_flight"`
+	Counters
+}
+
+// Summary adds the ledger up.
+func (l *Ledger) Summary() Summary {
+	s := Summary{Passes: l.Passes(), Sums: []PassSums{}, InFlight: len(l.flight), Counters: l.counters}
+	for _, n := range slices.Sorted(maps.Keys(l.passes)) {
+		s.Sums = append(s.Sums, PassSums{n, l.passes[n].sums})
+	}
+	return s
+}
+
+// Total adds the passes up.
+func (s *Summary) Total() Sums {
+	var t Sums
+	for _, p := range s.Sums {
+		t.Add(p.Sums)
+	}
+	return t
+}
