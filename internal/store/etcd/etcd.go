@@ -1,35 +1,162 @@
-// Package etcd implements store.Store over an etcd cluster.
+// Package etcd implements store.Store over an etcd cluster (3.4 or later).
+//
+// Requests. Every request is bounded: by its context and by
+// Config.RequestTimeout, so that an unreachable etcd is an error and never a
+// hang. Read-only transactions are repeated while etcd is briefly unavailable;
+// writes never are, because an error may hide a success and only the caller
+// can tell. All transactions are linearizable.
+//
+// History. A linearizable answer at a revision below one that was seen before
+// the request was sent, or an answer of another cluster, means that etcd was
+// restored from a backup or replaced. Everything that this process believes
+// may then be wrong, so the store remembers it: that request and every later
+// one ends with store.ErrHistory, as do the watches that meet it.
+//
+// Close the store before the server it talks to is stopped: etcd waits for
+// the watches that are still open.
 package etcd
 
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 
+	"starfish/internal/clock"
 	"starfish/internal/store"
 )
 
+const (
+	defaultDialTimeout    = 5 * time.Second
+	defaultRequestTimeout = 10 * time.Second
+	// A server that is gone without a word is noticed after their sum. gRPC
+	// does not ping more often than this.
+	pingInterval = 10 * time.Second
+	pingTimeout  = 3 * time.Second
+	// Reconnecting is cheap, and an outage should not last longer than it does.
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = time.Second
+)
+
+// ErrClosed: the store was closed.
+var ErrClosed = errors.New("etcd: store closed")
+
 // Config says where etcd is.
 type Config struct {
-	Endpoints   []string
+	// Endpoints, each host:port or a URL. At least one.
+	Endpoints []string
+	// DialTimeout bounds one attempt to connect to one endpoint, and the
+	// authentication, if there is any; default 5 s.
 	DialTimeout time.Duration
-	// RequestTimeout bounds each request whose context has no earlier deadline; default 10 s.
-	RequestTimeout     time.Duration
-	TLS                *tls.Config
+	// RequestTimeout bounds each request whose context has no earlier
+	// deadline; default 10 s.
+	RequestTimeout time.Duration
+	// TLS of the connections; nil: none.
+	TLS *tls.Config
+	// Username and Password for etcd's authentication; empty: none.
 	Username, Password string
-	Log                logrus.FieldLogger
+	// Log gets what an error has no room for; default: nothing.
+	Log logrus.FieldLogger
 }
 
 // Store is a client of an etcd cluster.
-type Store struct{ store.Store }
+type Store struct {
+	client    *clientv3.Client
+	endpoints string
+	timeout   time.Duration
+	clock     clock.Clock
+	history   history
 
-// Dial makes a client; it does not wait for a connection.
-func Dial(c Config) (*Store, error) { return nil, nil }
+	mu      sync.Mutex // guards closed, and watches.Add against Close
+	closed  bool
+	stop    chan struct{}
+	watches sync.WaitGroup
+}
 
-// Check makes one linearizable request.
-func (s *Store) Check(ctx context.Context) error { return nil }
+var _ store.Store = (*Store)(nil)
 
-// Close ends all watches and connections.
-func (s *Store) Close() error { return nil }
+// Dial makes a client. It does not wait for a connection, unless etcd asks for
+// a password: Check does.
+func Dial(c Config) (*Store, error) {
+	if len(c.Endpoints) == 0 {
+		return nil, errors.New("etcd: no endpoints")
+	}
+	if c.DialTimeout == 0 {
+		c.DialTimeout = defaultDialTimeout
+	}
+	if c.RequestTimeout == 0 {
+		c.RequestTimeout = defaultRequestTimeout
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            c.Endpoints,
+		DialTimeout:          c.DialTimeout,
+		DialKeepAliveTime:    pingInterval,
+		DialKeepAliveTimeout: pingTimeout,
+		TLS:                  c.TLS,
+		Username:             c.Username,
+		Password:             c.Password,
+		Logger:               zap.NewNop(), // each error is returned
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: minBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
+			MinConnectTimeout: c.DialTimeout,
+		})},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(c.Endpoints, ","), err)
+	}
+	return &Store{
+		client:    client,
+		endpoints: strings.Join(c.Endpoints, ","),
+		timeout:   c.RequestTimeout,
+		clock:     clock.System,
+		history:   history{log: c.Log},
+		stop:      make(chan struct{}),
+	}, nil
+}
+
+// Check makes one linearizable request, so that nil means: a cluster with a
+// leader answers.
+func (s *Store) Check(ctx context.Context) error {
+	if _, err := store.Lookup(ctx, s, "/starfish"); err != nil {
+		return fmt.Errorf("etcd at %s does not answer: %w", s.endpoints, err)
+	}
+	return nil
+}
+
+// Close ends all watches and connections. It may be called more than once.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	first := !s.closed
+	if first {
+		s.closed = true
+		close(s.stop)
+	}
+	s.mu.Unlock()
+	if !first {
+		return nil
+	}
+	err := s.client.Close()
+	s.watches.Wait()
+	if err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("close the etcd client: %w", err)
+	}
+	return nil
+}
+
+// request bounds ctx and refuses to go on with a broken history.
+func (s *Store) request(ctx context.Context) (context.Context, context.CancelFunc, error) {
+	if err := s.history.broken(); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	return ctx, cancel, nil
+}

@@ -1,0 +1,52 @@
+package embedded
+
+import (
+	"github.com/sirupsen/logrus"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+)
+
+// bridge is a logger for etcd that passes on what an operator may need: its
+// errors, and at level debug its warnings, which on a busy machine are many
+// and harmless.
+func bridge(log logrus.FieldLogger) *zap.Logger {
+	if log == nil {
+		return zap.NewNop()
+	}
+	return zap.New(&core{log: log.WithField("part", "etcd")})
+}
+
+type core struct{ log logrus.FieldLogger }
+
+func (c *core) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
+
+func (c *core) With(fields []zapcore.Field) zapcore.Core {
+	return &core{log: c.log.WithFields(translate(fields))}
+}
+
+func (c *core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if c.Enabled(e.Level) {
+		return ce.AddCore(e, c)
+	}
+	return ce
+}
+
+func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
+	log := c.log.WithFields(translate(fields))
+	if e.Level >= zapcore.ErrorLevel {
+		log.Error(e.Message)
+	} else {
+		log.Debug(e.Message)
+	}
+	return nil
+}
+
+func (c *core) Sync() error { return nil }
+
+func translate(fields []zapcore.Field) logrus.Fields {
+	m := zapcore.NewMapObjectEncoder()
+	for _, f := range fields {
+		f.AddTo(m)
+	}
+	return logrus.Fields(m.Fields)
+}
