@@ -1,0 +1,92 @@
+package pserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/sirupsen/logrus"
+
+	"starfish/checkpoint"
+	"starfish/internal/clock"
+	"starfish/internal/store"
+	"starfish/internal/transport"
+)
+
+// Recovery says when a restored shard enters the one-barrier recovery mode of
+// synchronous training. In asynchronous training there is no barrier and
+// nothing to enter.
+type Recovery string
+
+// The values of Recovery.
+const (
+	RecoveryAuto   Recovery = "auto"
+	RecoveryAlways Recovery = "always"
+	RecoveryNever  Recovery = "never"
+)
+
+// DefaultDrain is how long an orderly stop may take.
+const DefaultDrain = 20 * time.Second
+
+// Config is what one pserver is. What the job means stands in the job's spec.
+// The zero value of a field is its default.
+type Config struct {
+	// Store holds the job: every key is relative to the job's prefix.
+	Store store.Store
+	// Network defaults to TCP.
+	Network transport.Network
+	// FS defaults to the machine's file system.
+	FS checkpoint.FS
+	// Clock defaults to the machine's.
+	Clock clock.Clock
+	Log   logrus.FieldLogger
+	// Registerer takes the metrics; nil keeps them private.
+	Registerer prometheus.Registerer
+
+	// Create makes the job, or checks that it is the one expected; nil waits
+	// until somebody else made it.
+	Create func(ctx context.Context) error
+
+	// Name is the pserver's name in the job. Required.
+	Name string
+	// Version of the program, for the registration.
+	Version string
+	// Listen is the address to serve on; ":0" by default.
+	Listen string
+	// Advertise is the address that trainers dial; by default the host's name
+	// (or the listener's own host, if it has one) and the listener's port.
+	Advertise string
+	// CheckpointDir replaces the spec's checkpoint.dir; empty keeps it.
+	CheckpointDir string
+	// Recovery defaults to RecoveryAuto.
+	Recovery Recovery
+	// Takeover takes the name over even from a process that is alive.
+	Takeover bool
+	// AllowReinit lets a shard of which no listed checkpoint loads begin anew,
+	// instead of stopping the process with exit code 5. What it had is lost.
+	AllowReinit bool
+	// Drain bounds an orderly stop; DefaultDrain by default.
+	Drain time.Duration
+}
+
+// Validate reports every violation at once.
+func (c *Config) Validate() error {
+	var errs []error
+	if c.Store == nil {
+		errs = append(errs, errors.New("pserver: Store is missing"))
+	}
+	if c.Name == "" {
+		errs = append(errs, errors.New("pserver: the name is missing"))
+	}
+	switch c.Recovery {
+	case "", RecoveryAuto, RecoveryAlways, RecoveryNever:
+	default:
+		errs = append(errs, fmt.Errorf("pserver: recovery %q is none of auto, always, never", c.Recovery))
+	}
+	if c.Drain < 0 {
+		errs = append(errs, fmt.Errorf("pserver: drain %v is negative", c.Drain))
+	}
+	return errors.Join(errs...)
+}
