@@ -1,11 +1,13 @@
 package reader
 
-// Batch is a number of consecutive records in compact form. Its memory is
-// reused by the next call of Reader.Next; optional columns are nil when absent.
+// Batch is a number of records in compact form. Reader.Next reuses its memory,
+// so what it holds is valid until the next call with the same Batch. Optional
+// columns are nil when absent. The zero value is ready for use.
 type Batch struct {
-	// Offsets: record i has the values [Offsets[i], Offsets[i+1]); len = records+1.
+	// Offsets: record i has the values [Offsets[i], Offsets[i+1]); their number
+	// is that of the records plus one.
 	Offsets []int32
-	// Keys and Values of all records, one after the other.
+	// Keys and Values of all records, one record after the other.
 	Keys   []uint64
 	Values []float32
 	// Labels: LabelWidth of them for each record.
@@ -13,12 +15,14 @@ type Batch struct {
 	LabelWidth int
 	// Fields: the field of each value, or nil.
 	Fields []uint32
-	// Weights: one for each record, or nil (all 1).
+	// Weights: one for each record, or nil (all are 1).
 	Weights []float32
-	// Groups: one for each record, or nil.
+	// Groups: one for each record (libsvm's qid; 0 without), or nil.
 	Groups []uint64
 	// Last marks the chunk's last batch.
 	Last bool
+
+	groups []uint64 // the memory of Groups while that is nil
 }
 
 // Records is the number of records.
@@ -28,4 +32,49 @@ func (b *Batch) Records() int { return max(len(b.Offsets)-1, 0) }
 func (b *Batch) Record(i int) ([]uint64, []float32) {
 	from, to := b.Offsets[i], b.Offsets[i+1]
 	return b.Keys[from:to], b.Values[from:to]
+}
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() {
+	if b.Groups != nil {
+		b.groups = b.Groups
+	}
+	b.Offsets = append(b.Offsets[:0], 0)
+	b.Keys, b.Values, b.Labels = b.Keys[:0], b.Values[:0], b.Labels[:0]
+	b.LabelWidth = 1
+	b.Fields, b.Weights, b.Groups = nil, nil, nil
+	b.Last = false
+}
+
+// appendFrom copies record i of src to the end of b.
+func (b *Batch) appendFrom(src *Batch, i int) {
+	from, to := src.Offsets[i], src.Offsets[i+1]
+	b.Keys = append(b.Keys, src.Keys[from:to]...)
+	b.Values = append(b.Values, src.Values[from:to]...)
+	b.Labels = append(b.Labels, src.Labels[i])
+	if src.Groups != nil {
+		b.setGroup(src.Groups[i])
+	} else if b.Groups != nil {
+		b.Groups = append(b.Groups, 0)
+	}
+	b.Offsets = append(b.Offsets, int32(len(b.Keys)))
+}
+
+// setGroup gives the record whose offset comes next a group; records before it
+// that have none get 0.
+func (b *Batch) setGroup(g uint64) {
+	if b.Groups == nil {
+		b.Groups = b.groups[:0]
+	}
+	for len(b.Groups) < b.Records() {
+		b.Groups = append(b.Groups, 0)
+	}
+	b.Groups = append(b.Groups, g)
+}
+
+// grow makes room for more values.
+func (b *Batch) grow() {
+	n := max(2*min(cap(b.Keys), cap(b.Values)), 1024)
+	b.Keys = append(make([]uint64, 0, n), b.Keys...)
+	b.Values = append(make([]float32, 0, n), b.Values...)
 }
