@@ -72,7 +72,11 @@ func (e *FaultError) Error() string {
 	if e.Code == wire.OK {
 		what = "no answer"
 	}
-	s := fmt.Sprintf("shard %d on %s: %s", e.Shard, e.Pserver, what)
+	where := fmt.Sprintf("shard %d", e.Shard)
+	if e.Pserver != "" {
+		where += " on " + e.Pserver
+	}
+	s := where + ": " + what
 	if e.Reason != "" {
 		s += ": " + e.Reason
 	}

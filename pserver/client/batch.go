@@ -169,3 +169,9 @@ func sized[T any](s []T, n int) []T {
 	}
 	return s[:n]
 }
+
+// part is a shard's part of table i: keys [from, to).
+func (b *Batch) part(i, shard int) (t *Table, from, to int) {
+	x := &b.tables[i]
+	return &b.Tables[i], int(x.starts[shard]), int(x.starts[shard+1])
+}

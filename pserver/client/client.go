@@ -2,6 +2,12 @@ package client
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/sirupsen/logrus"
@@ -11,18 +17,30 @@ import (
 	"starfish/internal/store"
 	"starfish/internal/transport"
 	"starfish/job"
+	"starfish/pserver/pb"
+)
+
+const (
+	// firstBackoff doubles with each further fault, up to lastBackoff.
+	firstBackoff = 20 * time.Millisecond
+	lastBackoff  = time.Second
+	// probeTimeout bounds one attempt to open a session.
+	probeTimeout = 5 * time.Second
 )
 
 // Config describes a client.
 type Config struct {
-	Network    transport.Network
-	Store      store.Store // job-scoped
+	// Network is how pservers are reached. Default: transport.TCP.
+	Network transport.Network
+	// Store is the job's.
+	Store store.Store
+	// Job is the job's UUID; a pserver of another job refuses.
 	Job        uuid.UUID
 	Parameters job.Parameters
 	// Clock defaults to clock.System.
 	Clock clock.Clock
-	// Waiting is told what the client waits for, when that changes, and "" when
-	// it goes on. Optional.
+	// Waiting is told what the client waits for, whenever that changes, and ""
+	// when it goes on. Optional; must not block.
 	Waiting func(reason string)
 	Log     logrus.FieldLogger
 }
@@ -32,6 +50,10 @@ type Config struct {
 type Client struct {
 	c      Config
 	layout *layout
+	faults atomic.Int32 // sessions broken since the last good answer
+
+	mu     sync.Mutex
+	reason string // what Waiting was told last
 }
 
 // New returns a client; it does no I/O.
@@ -40,23 +62,162 @@ func New(c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if c.Store == nil || c.Log == nil {
+		return nil, errors.New("client: a store and a log are needed")
+	}
+	if c.Network == nil {
+		c.Network = transport.TCP
+	}
+	if c.Clock == nil {
+		c.Clock = clock.System
+	}
+	if c.Waiting == nil {
+		c.Waiting = func(string) {}
+	}
 	return &Client{c: c, layout: l}, nil
 }
 
 // NewBatch returns an empty batch.
 func (c *Client) NewBatch() *Batch { return newBatch(c.layout) }
 
-// View returns the owners of all shards, waiting until there are such.
-func (c *Client) View(ctx context.Context) (membership.View, error) { return membership.View{}, nil }
+// View returns the owners of all shards, waiting until every shard has one. It
+// fails only if ctx ends or the store's history went backwards.
+func (c *Client) View(ctx context.Context) (membership.View, error) {
+	v, err := c.find(ctx)
+	if err == nil {
+		c.waiting("")
+	}
+	return v, err
+}
 
-// Open opens a session under a view in which every shard has an owner.
-func (c *Client) Open(ctx context.Context, v membership.View) (*Session, error) { return nil, nil }
+func (c *Client) find(ctx context.Context) (membership.View, error) {
+	for attempt := int32(0); ; attempt++ {
+		v, err := membership.ReadView(ctx, c.c.Store)
+		if err == nil {
+			if v, err = c.complete(ctx, v); err == nil {
+				return v, nil
+			}
+		}
+		if ctx.Err() != nil {
+			return membership.View{}, context.Cause(ctx)
+		}
+		if errors.Is(err, store.ErrHistory) {
+			return membership.View{}, err
+		}
+		c.waiting(fmt.Sprintf("the owners of the shards: %v", err))
+		if err := c.backOff(ctx, attempt+1); err != nil {
+			return membership.View{}, err
+		}
+	}
+}
 
-// Connect returns a session whose shards all serve. It waits as long as
-// needed, backing off after faults.
-func (c *Client) Connect(ctx context.Context) (*Session, error) { return nil, nil }
+// complete follows the record until every shard has an owner.
+func (c *Client) complete(ctx context.Context, v membership.View) (membership.View, error) {
+	missing := c.unowned(v)
+	if len(missing) == 0 {
+		return v, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.waiting(fmt.Sprintf("an owner of shards %v", missing))
+	for v = range membership.WatchView(ctx, c.c.Store, v) {
+		if missing = c.unowned(v); len(missing) == 0 {
+			return v, nil
+		}
+		c.waiting(fmt.Sprintf("an owner of shards %v", missing))
+	}
+	return v, errors.New("the watch of the owners has ended")
+}
+
+// unowned lists the shards without an owner.
+func (c *Client) unowned(v membership.View) []int {
+	var missing []int
+	for s := range c.layout.shards {
+		if s >= len(v.Shards) || v.Shards[s].Incarnation == "" || v.Shards[s].Address == "" {
+			missing = append(missing, s)
+		}
+	}
+	return missing
+}
+
+// Connect returns a session whose shards all serve. It tries until it succeeds
+// or ctx ends, with growing pauses while sessions keep breaking.
+func (c *Client) Connect(ctx context.Context) (*Session, error) {
+	for {
+		if err := c.backOff(ctx, c.faults.Load()); err != nil {
+			return nil, err
+		}
+		v, err := c.find(ctx)
+		if err != nil {
+			return nil, err
+		}
+		s, err := c.try(ctx, v)
+		if err == nil {
+			c.waiting("")
+			return s, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		c.faults.Add(1)
+		c.waiting(err.Error())
+	}
+}
+
+// try opens a session and asks its shards whether they serve.
+func (c *Client) try(ctx context.Context, v membership.View) (*Session, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no answer within %v", probeTimeout))
+	defer cancel()
+	s, err := c.Open(ctx, v)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.Progress(ctx, nil); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// backOff waits after that many faults in a row, for a random time between
+// half of and the whole pause.
+func (c *Client) backOff(ctx context.Context, faults int32) error {
+	if faults <= 0 {
+		return context.Cause(ctx)
+	}
+	pause := min(lastBackoff, firstBackoff<<min(faults-1, 16))
+	return clock.Sleep(ctx, c.c.Clock, pause/2+rand.N(pause/2))
+}
+
+// waiting reports a change of what the client waits for.
+func (c *Client) waiting(reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if reason == c.reason {
+		return
+	}
+	c.reason = reason
+	if reason != "" {
+		c.c.Log.WithField("reason", reason).Info("waiting for pservers")
+	}
+	c.c.Waiting(reason)
+}
 
 // Identify asks who answers at address.
 func Identify(ctx context.Context, n transport.Network, address string) (Identity, error) {
-	return Identity{}, nil
+	cc, err := transport.NewClient(n, address)
+	if err != nil {
+		return Identity{}, fmt.Errorf("client: identify %s: %w", address, err)
+	}
+	defer func() { _ = cc.Close() }()
+	r, err := pb.NewPServerClient(cc).Identify(ctx, &pb.IdentifyRequest{})
+	if err != nil {
+		return Identity{}, fmt.Errorf("client: identify %s: %w", address, err)
+	}
+	id := Identity{Incarnation: r.Incarnation, Name: r.Name, Version: r.Version, Shards: map[int]int64{}}
+	copy(id.Job[:], r.Job)
+	for _, s := range r.Shards {
+		id.Shards[int(s.Shard)] = s.Generation
+	}
+	return id, nil
 }

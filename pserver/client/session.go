@@ -2,45 +2,194 @@ package client
 
 import (
 	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"starfish/internal/membership"
+	"starfish/internal/transport"
+	"starfish/internal/wire"
+	"starfish/pserver/pb"
 )
 
-// Session moves pushes and pulls under one view.
-type Session struct{ view membership.View }
+// ErrClosed: the session was closed by its user.
+var ErrClosed = errors.New("client: session closed")
+
+// inFlight bounds the exchanges of a session that wait for their answers.
+const inFlight = 8
+
+// Session moves pushes and pulls under one view: an answer counts only if the
+// generation that gave it is the view's. It has one stream to each pserver and
+// two goroutines for each stream, so a slow server holds up neither the caller
+// nor the other servers until inFlight exchanges wait for it.
+//
+// A session belongs to one user: its methods must not be called concurrently,
+// apart from Done, Err and Abort.
+type Session struct {
+	client *Client
+	view   membership.View
+	peers  []*peer
+	slots  chan struct{} // one token for each exchange in flight
+	wg     sync.WaitGroup
+
+	ctx    context.Context // of all streams; its cause is the session's error
+	cancel context.CancelCauseFunc
+}
+
+// Open opens a session under a view in which every shard has an owner.
+func (c *Client) Open(ctx context.Context, v membership.View) (*Session, error) {
+	if missing := c.unowned(v); len(missing) != 0 {
+		return nil, &FaultError{Shard: missing[0], Code: wire.WrongOwner, Reason: "the shard has no owner"}
+	}
+	s := &Session{client: c, view: v, slots: make(chan struct{}, inFlight)}
+	s.ctx, s.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.peers = peersOf(s, v)
+	stop := context.AfterFunc(ctx, func() { s.cancel(context.Cause(ctx)) })
+	err := s.connect()
+	if !stop() {
+		err = because(err, context.Cause(ctx))
+	}
+	if err != nil {
+		s.cancel(err)
+		s.Close()
+		return nil, err
+	}
+	for _, p := range s.peers {
+		s.wg.Go(p.sendLoop)
+		s.wg.Go(p.receiveLoop)
+	}
+	return s, nil
+}
+
+// peersOf groups the shards by owner, in the order of their first shards.
+func peersOf(s *Session, v membership.View) []*peer {
+	var peers []*peer
+	for shard, o := range v.Shards[:s.client.layout.shards] {
+		i := slices.IndexFunc(peers, func(p *peer) bool { return p.owner.Incarnation == o.Incarnation })
+		if i < 0 {
+			i = len(peers)
+			peers = append(peers, newPeer(s, o))
+		}
+		peers[i].shards = append(peers[i].shards, shard)
+	}
+	return peers
+}
+
+// connect opens all streams at once.
+func (s *Session) connect() error {
+	var g errgroup.Group
+	for _, p := range s.peers {
+		g.Go(func() error {
+			cc, err := transport.NewClient(s.client.c.Network, p.owner.Address)
+			if err != nil {
+				return p.fault(err)
+			}
+			p.conn = cc
+			desc := &pb.PServer_ServiceDesc.Streams[0]
+			p.stream, err = transport.Open(s.ctx, cc, desc, pb.PServer_Exchange_FullMethodName)
+			if err != nil {
+				return p.fault(err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
 
 // View is the view that the session works under.
 func (s *Session) View() membership.View { return s.view }
 
+// Done is closed when the session is broken or closed; Err says why.
+func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
+
+// Err is what ended the session: a *FaultError, what Abort was given, or
+// ErrClosed; nil while it is alive.
+func (s *Session) Err() error { return context.Cause(s.ctx) }
+
+// Abort breaks the session, as a fault of the network would: when the view
+// has changed, for example.
+func (s *Session) Abort(err error) { s.cancel(err) }
+
+// Close ends the session and returns when nothing of it touches a batch any
+// more. It may be called again.
+func (s *Session) Close() {
+	s.cancel(ErrClosed)
+	for _, p := range s.peers {
+		if p.conn != nil {
+			_ = p.conn.Close() // only says "closed already"
+		}
+	}
+	s.wg.Wait()
+}
+
+// broken ends the session because of a fault. After its end everything breaks.
+func (s *Session) broken(f *FaultError) {
+	if s.ctx.Err() == nil {
+		s.client.faults.Add(1)
+	}
+	s.cancel(f)
+}
+
 // Exchange pushes one batch and pulls another (nil: not), in this order at
-// every shard. It returns before the servers have answered.
+// every shard. Every shard gets the push, empty where it has nothing to add.
+//
+// It returns before the servers have answered: the batches must not be touched
+// until Wait of the call has returned nil or a refusal (GoBack, Stale), or the
+// session is closed. A further Exchange may be made before; calls are handled
+// in order. With inFlight calls under way it waits for the oldest.
 func (s *Session) Exchange(ctx context.Context, push *Batch, meta PushMeta, pull *Batch) (*Call, error) {
-	return nil, nil
+	select {
+	case s.slots <- struct{}{}:
+	case <-s.ctx.Done():
+		return nil, s.Err()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	c := newCall(s, push, meta, pull)
+	for _, p := range s.peers {
+		p.queue <- c // has room for every call that holds a slot
+	}
+	return c, nil
 }
 
 // Progress asks every shard how far it is with chunks: one entry for each
-// chunk, with one for each shard.
+// chunk, with one for each shard. Without chunks it asks whether all serve.
 func (s *Session) Progress(ctx context.Context, chunks []Chunk) ([][]Progress, error) {
-	return nil, nil
+	req := &pb.ProgressRequest{Job: s.client.c.Job[:]}
+	for _, c := range chunks {
+		req.Chunks = append(req.Chunks, &pb.ChunkRef{Pass: int64(c.Pass), Rank: c.Rank})
+	}
+	out := make([][]Progress, len(chunks))
+	for i := range out {
+		out[i] = make([]Progress, s.client.layout.shards)
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	for _, p := range s.peers {
+		g.Go(func() error { return p.progress(gctx, req, out) })
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
-// Done is closed when the session is broken or closed; Err says why.
-func (s *Session) Done() <-chan struct{} { return nil }
+// because gives a fault the cause that its context ended with.
+func because(err, cause error) error {
+	var f *FaultError
+	if errors.As(err, &f) {
+		f.Err = cause
+		return f
+	}
+	return cause
+}
 
-// Err is the fault that broke the session; nil while there is none.
-func (s *Session) Err() error { return nil }
-
-// Abort breaks the session, as a fault of the network would.
-func (s *Session) Abort(err error) {}
-
-// Close ends the session and waits until nothing of it touches a batch.
-func (s *Session) Close() {}
-
-// Call is an exchange under way.
-type Call struct{}
-
-// Wait waits for all answers: nil, *FaultError or the context's cause.
-func (c *Call) Wait(ctx context.Context) error { return nil }
-
-// Answers has what each shard said to the push, by shard.
-func (c *Call) Answers() []Answer { return nil }
+// streamError tells why a stream has ended when it should not have.
+func streamError(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
