@@ -1,128 +1,248 @@
-// Package membership keeps a process's registration in the store and the
-// record of who owns which shard.
+// Package membership says who takes part in a job and who owns which shard.
+// It keeps two kinds of record, both below the job's prefix:
+//
+//	pservers/<name>, trainers/<name>   a registration, under its process's lease
+//	owners                             for each shard its owner and generation
+//
+// # Registration
+//
+// A process is its incarnation, a UUID; the name only says which seat it takes
+// and may be taken over. Register writes the registration under a new lease,
+// and a Member keeps the lease alive until Close. A lease has three states, by
+// the member's own clock:
+//
+//   - alive: an answered keep-alive was sent less than TTL−Margin ago, so the
+//     store cannot have ended the lease. Alive reports it and is cheap; a
+//     process asks it before it does anything that only a member may do.
+//   - unknown: no keep-alive has been answered for that long. Alive is false:
+//     the process pauses. Keep-alives go on; if one is answered the lease never
+//     ended and the process goes on as if nothing had happened.
+//   - lost: the store says that lease or registration is gone, or that another
+//     incarnation holds the name. Lost is closed and Err says which; a process
+//     that was only forgotten (ErrLost) calls Register again under a new
+//     incarnation, one that was superseded ends.
+//
+// A registration is written once and never changed by its own process, so its
+// mod revision is the condition "still mine" (Registered). A create revision
+// would not do: a takeover overwrites the key.
+//
+// # Takeover by name
+//
+// A process started under a registered name asks the predecessor's address who
+// it is. If it answers as itself the newcomer is refused (ErrNameInUse), unless
+// Takeover is set. If it refuses, answers as another or is silent for a second,
+// one transaction overwrites the registration and, for a pserver, its entries
+// in `owners` (generation+1) under the newcomer's lease; then the old lease is
+// revoked. The predecessor, if it lives, learns that it is superseded from its
+// keep-alive or its watch; what it does until then is fenced by `owners`.
+//
+// # Ownership
+//
+// `owners` is one record, changed only by compare-and-swap. A View is that
+// record at one revision: views are never put together from separate reads.
+// The generation of a shard grows by one whenever it gets an owner. Claim takes
+// a shard only if the incarnation that held it is no longer registered.
+//
+// Errors: ErrNameInUse, SupersededError, ErrJobChanged and store.ErrHistory are
+// fatal to the process; ErrLost asks for a new registration; ErrVersion means
+// that a newer starfish wrote the record; all others are retryable and may hide
+// a success, and every function here may be called again after them.
+//
+// Locks: Member.mu only, never held during a request.
 package membership
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"time"
-
-	"github.com/sirupsen/logrus"
+	"fmt"
+	"strings"
 
 	"starfish/internal/clock"
 	"starfish/internal/store"
 )
 
-// The roles, which are also the names of the directories of registrations.
+// The roles, which are also the directories of registrations.
 const (
 	PServers = "pservers"
 	Trainers = "trainers"
 )
 
-var (
-	// ErrNameInUse: the name is registered by a process that answers as itself (exit 2).
-	ErrNameInUse = errors.New("name in use")
-	// ErrLost: the lease ended; register again.
-	ErrLost = errors.New("membership lost")
-	// ErrJobChanged: the job's spec is gone or was submitted anew.
-	ErrJobChanged = errors.New("the job was deleted or submitted anew")
+const (
+	specKey       = "spec"
+	ownersKey     = "owners"
+	formatVersion = 1
 )
 
-// SupersededError: another incarnation holds the name (exit 4).
+var (
+	// ErrNameInUse: a process that answers as itself is registered under the
+	// name (exit code 2).
+	ErrNameInUse = errors.New("name in use")
+	// ErrLost: the registration ended without a successor; register again.
+	ErrLost = errors.New("registration lost")
+	// ErrJobChanged: the job's spec is gone or another one.
+	ErrJobChanged = errors.New("the job was deleted or submitted anew")
+	// ErrVersion: a record is of a format that this version does not know.
+	ErrVersion = errors.New("unknown format version")
+)
+
+// SupersededError: another process took the name over (exit code 4).
 type SupersededError struct {
 	Name string
-	By   string
+	By   Registration
 }
 
-func (e *SupersededError) Error() string { return "superseded by " + e.By }
+func (e *SupersededError) Error() string {
+	return fmt.Sprintf("superseded: the name %s was taken over by incarnation %s at %s",
+		e.Name, e.By.Incarnation, orUnknown(e.By.Address))
+}
 
-// Registration is the value of one registration.
+func orUnknown(address string) string {
+	if address == "" {
+		return "an unknown address"
+	}
+	return address
+}
+
+// Registration is one registered process.
 type Registration struct {
 	Name        string
 	Incarnation string
 	Address     string
 	Version     string
 	Lease       store.LeaseID
-	Revision    int64
+	Revision    int64 // at which it was written
+}
+
+// registrationRecord is the value of a registration.
+type registrationRecord struct {
+	V           int    `json:"v"`
+	Incarnation string `json:"incarnation"`
+	Address     string `json:"address"`
+	Version     string `json:"version"`
+}
+
+func (r Registration) encode() []byte {
+	return mustJSON(registrationRecord{formatVersion, r.Incarnation, r.Address, r.Version})
+}
+
+// decodeRegistration reads a registration; the zero Registration for an absent key.
+func decodeRegistration(kv store.KV) (Registration, error) {
+	if !kv.Exists() {
+		return Registration{}, nil
+	}
+	var r registrationRecord
+	if err := decode(kv, &r, &r.V); err != nil {
+		return Registration{}, err
+	}
+	return Registration{
+		Name:        kv.Key[strings.LastIndexByte(kv.Key, '/')+1:],
+		Incarnation: r.Incarnation,
+		Address:     r.Address,
+		Version:     r.Version,
+		Lease:       kv.Lease,
+		Revision:    kv.ModRev,
+	}, nil
+}
+
+// decode reads a record whose format version is v.
+func decode(kv store.KV, record any, v *int) error {
+	if err := json.Unmarshal(kv.Value, record); err != nil {
+		return fmt.Errorf("read %s: %w", kv.Key, err)
+	}
+	if *v != formatVersion {
+		return fmt.Errorf("read %s: version %d: %w", kv.Key, *v, ErrVersion)
+	}
+	return nil
+}
+
+func mustJSON(record any) []byte {
+	b, err := json.Marshal(record)
+	if err != nil {
+		panic(fmt.Sprintf("membership: encode %T: %v", record, err)) // plain structs always encode
+	}
+	return b
 }
 
 // Roster is who is registered in one role at one revision.
 type Roster struct {
 	Revision int64
-	Members  map[string]Registration
+	Members  map[string]Registration // by name
 }
 
-// Incarnations maps each name to its incarnation, as PlanClaim wants it.
-func (r Roster) Incarnations() map[string]string { return nil }
+// Incarnations maps each registered name to its incarnation.
+func (r Roster) Incarnations() map[string]string {
+	m := make(map[string]string, len(r.Members))
+	for name, member := range r.Members {
+		m[name] = member.Incarnation
+	}
+	return m
+}
 
-// Live is the set of registered incarnations.
-func (r Roster) Live() map[string]bool { return nil }
+// Live is the set of the registered incarnations.
+func (r Roster) Live() map[string]bool {
+	m := make(map[string]bool, len(r.Members))
+	for _, member := range r.Members {
+		m[member.Incarnation] = true
+	}
+	return m
+}
+
+// revision of a name's registration; 0 if it is not registered.
+func (r Roster) revision(name string) int64 { return r.Members[name].Revision }
 
 // ReadRoster reads who is registered in role.
 func ReadRoster(ctx context.Context, st store.Store, role string) (Roster, error) {
-	return Roster{}, nil
+	start, end := span(role)
+	kvs, rev, err := store.List(ctx, st, start, end)
+	if err != nil {
+		return Roster{}, fmt.Errorf("read the registered %s: %w", role, err)
+	}
+	return decodeRoster(rev, kvs)
 }
 
-// WatchRoster delivers the roster now and after each change.
-func WatchRoster(ctx context.Context, st store.Store, role string) <-chan Roster { return nil }
-
-// Config describes a registration.
-type Config struct {
-	Store store.Store
-	// Clock defaults to clock.System.
-	Clock clock.Clock
-	// Role is PServers or Trainers.
-	Role                   string
-	Name, Address, Version string
-	// Incarnation defaults to a new UUID.
-	Incarnation string
-	// Previous is the incarnation under which this process was a member
-	// before (a lost lease); empty at its start.
-	Previous string
-	// TTL of the lease.
-	TTL time.Duration
-	// Margin, default TTL/5.
-	Margin time.Duration
-	// SpecRev is the create revision of `spec`.
-	SpecRev int64
-	// Takeover overwrites a predecessor even if it answers.
-	Takeover bool
-	// Probe asks the process at address who it is.
-	Probe func(ctx context.Context, address string) (incarnation string, err error)
-	// Extra adds to the transaction that takes over by name.
-	Extra func(ctx context.Context, old Registration, incarnation string) ([]store.Cmp, []store.Op, error)
-	Log   logrus.FieldLogger
+// WatchRoster delivers who is registered in role, now and after each change.
+// A reader that is slow gets the latest roster only. The channel is closed
+// when ctx ends or the store's history went backwards. A roster that cannot be
+// read is passed over.
+func WatchRoster(ctx context.Context, st store.Store, role string) <-chan Roster {
+	start, end := span(role)
+	out := make(chan Roster, 1)
+	go func() {
+		defer close(out)
+		_ = store.Follow(ctx, st, clock.System, start, end, func(s store.Snapshot) {
+			kvs := make([]store.KV, 0, len(s.KVs))
+			for _, kv := range s.KVs {
+				kvs = append(kvs, kv)
+			}
+			if r, err := decodeRoster(s.Revision, kvs); err == nil {
+				offer(out, r)
+			}
+		})
+	}()
+	return out
 }
 
-// Member is a registration that is kept alive.
-type Member struct{}
+func decodeRoster(rev int64, kvs []store.KV) (Roster, error) {
+	r := Roster{Revision: rev, Members: make(map[string]Registration, len(kvs))}
+	for _, kv := range kvs {
+		member, err := decodeRegistration(kv)
+		if err != nil {
+			return Roster{}, err
+		}
+		r.Members[member.Name] = member
+	}
+	return r, nil
+}
 
-// Register registers.
-func Register(ctx context.Context, c Config) (*Member, error) { return nil, nil }
+func span(role string) (start, end string) { return role + "/", store.PrefixEnd(role + "/") }
 
-// Name of the member.
-func (m *Member) Name() string { return "" }
-
-// Address of the member.
-func (m *Member) Address() string { return "" }
-
-// Incarnation of the member.
-func (m *Member) Incarnation() string { return "" }
-
-// Lease of the member.
-func (m *Member) Lease() store.LeaseID { return 0 }
-
-// Registered is the condition that the registration is still the member's own.
-func (m *Member) Registered() store.Cmp { return store.Cmp{} }
-
-// Alive tells whether the lease is certain not to have ended.
-func (m *Member) Alive() bool { return false }
-
-// Lost is closed when the registration is gone.
-func (m *Member) Lost() <-chan struct{} { return nil }
-
-// Err says why: nil, ErrLost or *SupersededError.
-func (m *Member) Err() error { return nil }
-
-// Close ends the registration.
-func (m *Member) Close(ctx context.Context) error { return nil }
+// offer puts v into a channel of capacity 1 in place of what nobody has taken.
+// There must be one sender only.
+func offer[T any](out chan T, v T) {
+	select {
+	case <-out:
+	default:
+	}
+	out <- v
+}

@@ -2,69 +2,166 @@ package membership
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
+	"starfish/internal/clock"
 	"starfish/internal/store"
 )
 
-// Owner is one shard's entry in the record `owners`. An empty Incarnation
-// means that nobody owns the shard.
+// Owner is one shard's entry in `owners`. An empty Incarnation means that
+// nobody owns the shard; generation and Listed outlive every owner.
 type Owner struct {
 	Name        string `json:"name,omitempty"`
 	Incarnation string `json:"incarnation,omitempty"`
 	Address     string `json:"address,omitempty"`
-	Generation  int64  `json:"generation"`
-	Listed      bool   `json:"listed"`
+	// Generation is the number of ownerships that the shard has had.
+	Generation int64 `json:"generation"`
+	// Listed: the shard has ever had a checkpoint.
+	Listed bool `json:"listed,omitempty"`
 }
 
-// View is the record `owners` at one revision: Revision is its mod revision.
+// Owned tells whether the shard has an owner.
+func (o Owner) Owned() bool { return o.Incarnation != "" }
+
+// View is the record `owners` at one revision: the routing table. Revision is
+// the record's mod revision, 0 if there is none yet.
 type View struct {
 	Revision int64
 	Shards   []Owner
 }
 
-// InitialOwners is the put of a record of free shards, for the transaction that creates a job.
-func InitialOwners(shards int) store.Op { return store.Op{} }
+// ownersRecord is the value of `owners`.
+type ownersRecord struct {
+	V      int     `json:"v"`
+	Shards []Owner `json:"shards"`
+}
 
-// DecodeView reads the record.
-func DecodeView(kv store.KV) (View, error) { return View{}, nil }
+// InitialOwners is the put of a record of free shards, for the transaction
+// that creates a job.
+func InitialOwners(shards int) store.Op { return View{Shards: make([]Owner, shards)}.put() }
+
+// DecodeView reads the record; the zero View for an absent key.
+func DecodeView(kv store.KV) (View, error) {
+	if !kv.Exists() {
+		return View{}, nil
+	}
+	var r ownersRecord
+	if err := decode(kv, &r, &r.V); err != nil {
+		return View{}, err
+	}
+	return View{Revision: kv.ModRev, Shards: r.Shards}, nil
+}
 
 // Encode is the record's value.
-func (v View) Encode() []byte { return nil }
+func (v View) Encode() []byte { return mustJSON(ownersRecord{formatVersion, v.Shards}) }
+
+func (v View) put() store.Op { return store.Put(ownersKey, v.Encode(), 0) }
+
+// Guard is the condition that no shard has changed hands since the view.
+func (v View) Guard() store.Cmp { return store.Unchanged(ownersKey, v.Revision) }
+
+// Sized is v with at least n shards; those that are added are free.
+func (v View) Sized(n int) View {
+	v.Shards = slices.Clone(v.Shards)
+	for len(v.Shards) < n {
+		v.Shards = append(v.Shards, Owner{})
+	}
+	return v
+}
+
+// Free lists the shards that have no owner.
+func (v View) Free() []int {
+	return v.where(func(o Owner) bool { return !o.Owned() })
+}
+
+// Mine lists the shards that an incarnation owns.
+func Mine(v View, incarnation string) []int {
+	if incarnation == "" {
+		return nil
+	}
+	return v.where(func(o Owner) bool { return o.Incarnation == incarnation })
+}
+
+// Generation of a shard if incarnation owns it, else 0.
+func (v View) Generation(shard int, incarnation string) int64 {
+	if shard < 0 || shard >= len(v.Shards) || !v.Shards[shard].Owned() || v.Shards[shard].Incarnation != incarnation {
+		return 0
+	}
+	return v.Shards[shard].Generation
+}
+
+func (v View) where(holds func(Owner) bool) []int {
+	var shards []int
+	for i, o := range v.Shards {
+		if holds(o) {
+			shards = append(shards, i)
+		}
+	}
+	return shards
+}
+
+// with is v after owner has got shards.
+func (v View) with(owner Owner, shards []int) View {
+	v.Shards = slices.Clone(v.Shards)
+	for _, i := range shards {
+		owner.Generation = v.Shards[i].Generation + 1
+		owner.Listed = v.Shards[i].Listed
+		v.Shards[i] = owner
+	}
+	return v
+}
+
+// without is v after the owner of shards has given them up.
+func (v View) without(shards []int) View {
+	v.Shards = slices.Clone(v.Shards)
+	for _, i := range shards {
+		v.Shards[i] = Owner{Generation: v.Shards[i].Generation, Listed: v.Shards[i].Listed}
+	}
+	return v
+}
 
 // ReadView reads the record.
-func ReadView(ctx context.Context, st store.Store) (View, error) { return View{}, nil }
+func ReadView(ctx context.Context, st store.Store) (View, error) {
+	kv, err := store.Lookup(ctx, st, ownersKey)
+	if err != nil {
+		return View{}, fmt.Errorf("read the owners: %w", err)
+	}
+	return DecodeView(kv)
+}
 
-// ReadClaims reads the record and the registered pservers at one revision.
+// ReadClaims reads the record and the registered pservers at one revision:
+// what PlanClaim needs.
 func ReadClaims(ctx context.Context, st store.Store) (View, Roster, error) {
-	return View{}, Roster{}, nil
+	start, end := span(PServers)
+	r, err := store.Read(ctx, st, store.Get(ownersKey), store.Range(start, end, 0))
+	if err != nil {
+		return View{}, Roster{}, fmt.Errorf("read owners and pservers: %w", err)
+	}
+	v, err := DecodeView(r.First(0))
+	if err != nil {
+		return View{}, Roster{}, err
+	}
+	roster, err := decodeRoster(r.Revision, r.KVs[1])
+	return v, roster, err
 }
 
-// WatchView delivers each later view.
-func WatchView(ctx context.Context, st store.Store, from View) <-chan View { return nil }
-
-// Guard is the condition that the record has not changed.
-func (v View) Guard() store.Cmp { return store.Unchanged("owners", v.Revision) }
-
-// Sized is v with at least n shards; the added ones are free.
-func (v View) Sized(n int) View { return v }
-
-// Mine lists the shards owned by an incarnation.
-func Mine(v View, incarnation string) []int { return nil }
-
-// Generation of a shard that incarnation owns; 0 if it does not own it.
-func (v View) Generation(shard int, incarnation string) int64 { return 0 }
-
-// Claim claims those of shards that are free.
-func Claim(ctx context.Context, st store.Store, m *Member, specRev int64, shards []int) (View, error) {
-	return View{}, nil
-}
-
-// Release gives up shards.
-func Release(ctx context.Context, st store.Store, m *Member, shards []int) (View, error) {
-	return View{}, nil
-}
-
-// PlanClaim says which shards to claim now.
-func PlanClaim(v View, registered map[string]string, me Owner, want int, waited bool) []int {
-	return nil
+// WatchView delivers the views after from, each newer than the one before. A
+// reader that is slow gets the latest only. It lists again after any break.
+// The channel is closed when ctx ends or the store's history went backwards. A
+// record that cannot be read is passed over: ReadView tells why.
+func WatchView(ctx context.Context, st store.Store, from View) <-chan View {
+	out := make(chan View, 1)
+	last := from.Revision
+	go func() {
+		defer close(out)
+		_ = store.Follow(ctx, st, clock.System, ownersKey, "", func(s store.Snapshot) {
+			v, err := DecodeView(s.KVs[ownersKey])
+			if err == nil && v.Revision != last {
+				last = v.Revision
+				offer(out, v)
+			}
+		})
+	}()
+	return out
 }
