@@ -68,18 +68,12 @@ func TestLongSectionsAreCut(t *testing.T) {
 		return errors.Join(emit("empty", nil), emit("long", long))
 	})
 	require.NoError(t, err)
-	var got []byte
-	var sections []string
-	m := b.meta(f, 0)
-	_, _, err = b.loader().Load(t.Context(), []checkpoint.Meta{m}, func() {}, func(section string, data []byte) error {
-		require.LessOrEqual(t, len(data), checkpoint.BlockSize)
-		sections = append(sections, section)
-		got = append(got, data...)
-		return nil
-	})
+	var got gather
+	_, _, err = b.loader().Load(t.Context(), []checkpoint.Meta{b.meta(f, 0)}, &got)
 	require.NoError(t, err)
-	require.Equal(t, []string{"empty", "long", "long", "long"}, sections)
-	require.True(t, bytes.Equal(long, got))
+	require.Equal(t, []string{"empty", "long", "long", "long"}, got.sections)
+	require.LessOrEqual(t, got.longest, checkpoint.BlockSize)
+	require.True(t, bytes.Equal(long, got.data))
 }
 
 func TestFallBack(t *testing.T) {
@@ -154,6 +148,25 @@ func TestNoneLoads(t *testing.T) {
 	}
 }
 
+// A file that is whole but holds something else than the sink wants is passed
+// over like a broken one.
+func TestContentIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	require.NoError(t, b.save(t.Context(), 1, 3))
+	f, err := checkpoint.Save(t.Context(), b.fs, dir, b.header(), func(emit checkpoint.Emit) error {
+		return emit("part-0", make([]byte, 8))
+	})
+	require.NoError(t, err)
+	_, err = checkpoint.Publish(t.Context(), b.st, b.own, b.meta(f, 2), 3)
+	require.NoError(t, err)
+	n, _, skipped, err := b.load(t)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	require.Len(t, skipped, 1)
+	require.ErrorContains(t, skipped[0].Err, "not one whole state")
+}
+
 // A disk that fails for a moment must not cost a checkpoint.
 func TestReadErrorIsRetried(t *testing.T) {
 	t.Parallel()
@@ -195,8 +208,7 @@ func TestHeaderMustFit(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, b.fs.Rename(filepath.Join(dir, f.Path), filepath.Join(dir, right.Path)))
 			m.Path = right.Path
-			_, skipped, err := b.loader().Load(t.Context(), []checkpoint.Meta{m}, func() {},
-				func(string, []byte) error { return nil })
+			_, skipped, err := b.loader().Load(t.Context(), []checkpoint.Meta{m}, &gather{})
 			require.ErrorIs(t, err, checkpoint.ErrNoneLoads)
 			require.ErrorIs(t, skipped[0].Err, checkpoint.ErrFormat)
 		})

@@ -37,21 +37,29 @@ type Loader struct {
 	Pause   time.Duration
 }
 
-// Load reads the first of metas (newest first) that is sound and gives its
-// blocks to each, in order; data is valid during the call only. Before every
-// attempt it calls reset, so that each starts from nothing. An error of each
-// counts as an error of the file.
+// Sink takes what a file holds. An error of its methods counts as an error of
+// the file.
+type Sink interface {
+	// Reset throws away what was added: another attempt begins.
+	Reset()
+	// Add takes the next block of a section; data is valid during the call only.
+	Add(section string, data []byte) error
+	// Finish is called once the whole file was added and found sound.
+	Finish() error
+}
+
+// Load gives the first of metas (newest first) that is sound to the sink.
 //
 // It returns the record that was loaded and those that were passed over on the
 // way; the caller must Drop these before it serves. With no metas at all it
 // returns a zero Meta and no error: there is nothing that could be lost.
-func (l Loader) Load(ctx context.Context, metas []Meta, reset func(), each Emit) (Meta, []Skipped, error) {
+func (l Loader) Load(ctx context.Context, metas []Meta, into Sink) (Meta, []Skipped, error) {
 	if len(metas) == 0 {
 		return Meta{}, nil, nil
 	}
 	var skipped []Skipped
 	for _, m := range metas {
-		err := l.loadOne(ctx, m, reset, each)
+		err := l.loadOne(ctx, m, into)
 		if err == nil {
 			return m, skipped, nil
 		}
@@ -65,7 +73,7 @@ func (l Loader) Load(ctx context.Context, metas []Meta, reset func(), each Emit)
 
 // Verify reads a listed file as Load would and keeps nothing.
 func (l Loader) Verify(ctx context.Context, m Meta) error {
-	return l.loadOne(ctx, m, func() {}, func(string, []byte) error { return nil })
+	return l.loadOne(ctx, m, discard{})
 }
 
 func noneLoads(dir string, skipped []Skipped) error {
@@ -79,7 +87,7 @@ func noneLoads(dir string, skipped []Skipped) error {
 	return fmt.Errorf("%w for shard %d: %s", ErrNoneLoads, skipped[0].Meta.Shard, b.String())
 }
 
-func (l Loader) loadOne(ctx context.Context, m Meta, reset func(), each Emit) error {
+func (l Loader) loadOne(ctx context.Context, m Meta, into Sink) error {
 	retries, pause := l.Retries, l.Pause
 	if retries == 0 {
 		retries = 3
@@ -95,8 +103,8 @@ func (l Loader) loadOne(ctx context.Context, m Meta, reset func(), each Emit) er
 		return err
 	}
 	for try := 0; ; try++ {
-		reset()
-		err := l.attempt(ctx, m, each)
+		into.Reset()
+		err := l.attempt(ctx, m, into)
 		var read *readError
 		if err == nil || !errors.As(err, &read) || try == retries {
 			return err
@@ -109,7 +117,7 @@ func (l Loader) loadOne(ctx context.Context, m Meta, reset func(), each Emit) er
 
 // attempt reads the file twice: what is decoded has been found whole before, so
 // a broken file costs no more than its bytes.
-func (l Loader) attempt(ctx context.Context, m Meta, each Emit) error {
+func (l Loader) attempt(ctx context.Context, m Meta, into Sink) error {
 	fsys := l.FS
 	if fsys == nil {
 		fsys = OS
@@ -140,10 +148,19 @@ func (l Loader) attempt(ctx context.Context, m Meta, each Emit) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		return each(section, data)
+		return into.Add(section, data)
 	})
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return into.Finish()
 }
+
+type discard struct{}
+
+func (discard) Reset()                   {}
+func (discard) Add(string, []byte) error { return nil }
+func (discard) Finish() error            { return nil }
 
 func (l Loader) checkDigest(ctx context.Context, fsys FS, name string, m Meta) error {
 	f, err := fsys.Open(name)

@@ -64,7 +64,7 @@ func (b *bundle) view(t *testing.T) membership.View {
 	return v
 }
 
-// state is what a test shard consists of: one number, in several blocks.
+// A test shard consists of one number, in several blocks.
 const blocks = 3
 
 func emitState(n uint64) func(checkpoint.Emit) error {
@@ -115,21 +115,53 @@ func (b *bundle) loader() checkpoint.Loader {
 // load restores the newest state that loads.
 func (b *bundle) load(t *testing.T) (n uint64, m checkpoint.Meta, skipped []checkpoint.Skipped, err error) {
 	t.Helper()
-	var got []uint64
-	m, skipped, err = b.loader().Load(t.Context(), b.list(t), func() { got = nil },
-		func(section string, data []byte) error {
-			if section != fmt.Sprintf("part-%d", len(got)) || len(data) != 8 {
-				return errors.New("unexpected section " + section)
-			}
-			got = append(got, binary.LittleEndian.Uint64(data))
-			return nil
-		})
+	var got state
+	m, skipped, err = b.loader().Load(t.Context(), b.list(t), &got)
 	if err != nil || m.UUID == "" {
 		return 0, m, skipped, err
 	}
-	require.Len(t, got, blocks)
-	for _, g := range got {
-		require.Equal(t, got[0], g, "one state, not a mixture")
-	}
-	return got[0], m, skipped, nil
+	require.True(t, got.finished)
+	return got.parts[0], m, skipped, nil
 }
+
+// state is what emitState makes, on its way back.
+type state struct {
+	parts    []uint64
+	finished bool
+}
+
+func (s *state) Reset() { *s = state{} }
+
+func (s *state) Add(section string, data []byte) error {
+	if section != fmt.Sprintf("part-%d", len(s.parts)) || len(data) != 8 {
+		return errors.New("unexpected section " + section)
+	}
+	s.parts = append(s.parts, binary.LittleEndian.Uint64(data))
+	return nil
+}
+
+func (s *state) Finish() error {
+	if len(s.parts) != blocks || s.parts[0] != s.parts[1] || s.parts[0] != s.parts[2] {
+		return fmt.Errorf("not one whole state: %v", s.parts)
+	}
+	s.finished = true
+	return nil
+}
+
+// gather is a sink for anything.
+type gather struct {
+	sections []string
+	data     []byte
+	longest  int
+}
+
+func (g *gather) Reset() { *g = gather{} }
+
+func (g *gather) Add(section string, data []byte) error {
+	g.sections = append(g.sections, section)
+	g.data = append(g.data, data...)
+	g.longest = max(g.longest, len(data))
+	return nil
+}
+
+func (g *gather) Finish() error { return nil }
