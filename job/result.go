@@ -1,5 +1,10 @@
 package job
 
+import (
+	"encoding/json"
+	"fmt"
+)
+
 // Result is what a job achieved: the record `result` and the output of
 // `starfish run --result`. A value that does not exist is null, never NaN.
 type Result struct {
@@ -67,4 +72,42 @@ type Restarts struct {
 type Kills struct {
 	Pserver int `json:"pserver"`
 	Trainer int `json:"trainer"`
+}
+
+// MarshalJSON writes the metrics beside the number of records, in the order of
+// their names.
+func (t TestResult) MarshalJSON() ([]byte, error) {
+	m := map[string]any{"records": t.Records}
+	for name, value := range t.Metrics {
+		m[name] = value
+	}
+	return json.Marshal(m)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (t *TestResult) UnmarshalJSON(text []byte) error {
+	var m map[string]*json.Number
+	if err := json.Unmarshal(text, &m); err != nil {
+		return fmt.Errorf("job: test result: %w", err)
+	}
+	*t = TestResult{Metrics: make(map[string]*float64)}
+	for name, number := range m {
+		switch {
+		case name == "records" && number != nil:
+			n, err := number.Int64()
+			if err != nil {
+				return fmt.Errorf("job: test result: records: %w", err)
+			}
+			t.Records = n
+		case number == nil:
+			t.Metrics[name] = nil
+		default:
+			v, err := number.Float64()
+			if err != nil {
+				return fmt.Errorf("job: test result: %s: %w", name, err)
+			}
+			t.Metrics[name] = &v
+		}
+	}
+	return nil
 }

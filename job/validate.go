@@ -1,0 +1,227 @@
+package job
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// defaults is a spec with every default; fields without one are empty. The
+// defaults that depend on other fields are in adjust.
+func defaults() *Spec {
+	return &Spec{
+		Data:       Data{Format: FormatLibsvm, Chunk: 1 << 20},
+		Optimizer:  Optimizer{Type: OptimizerAdagrad, Reduction: ReductionMean},
+		Train:      Train{Mode: ModeAsync, Passes: 1, Batch: 64, Shuffle: true, Seed: 1, Window: 1},
+		Shards:     4,
+		Queue:      Queue{Lanes: 64, StallTimeout: time.Minute, MaxFailures: 3},
+		Checkpoint: Checkpoint{Dir: "checkpoints", Interval: 30 * time.Second, Keep: 3},
+		Recovery:   Recovery{Policy: PolicyReplay, BarrierTimeout: 30 * time.Second},
+		LeaseTTL:   10 * time.Second,
+		Run:        Run{Pservers: 2, Trainers: 2},
+	}
+}
+
+// adjust fills the defaults that depend on the optimizer.
+func adjust(s *Spec, given map[string]place) {
+	rate, epsilon := 0.1, 1e-10
+	if s.Optimizer.Type == OptimizerSGD {
+		rate, epsilon = 0.01, 0
+	}
+	if _, ok := given["optimizer.learning_rate"]; !ok {
+		s.Optimizer.LearningRate = rate
+	}
+	if _, ok := given["optimizer.epsilon"]; !ok {
+		s.Optimizer.Epsilon = epsilon
+	}
+}
+
+// later tells fields that the contract has and this version does not implement.
+func later(path string) bool {
+	switch path {
+	case "features", "init", "data.csv", "data.label", "data.weight", "data.group", "data.follow",
+		"optimizer.momentum", "optimizer.beta", "optimizer.beta1", "optimizer.beta2",
+		"optimizer.l1", "optimizer.l2", "model.dim", "model.hidden", "model.classes":
+		return true
+	}
+	return false
+}
+
+// The values of enumerated fields: those of this version, and later ones.
+var (
+	formats      = choice{now: []string{FormatLibsvm}, later: []string{"csv", "tsv", "vw", "libffm", "parquet", "recordio", "tfrecord"}}
+	optimizers   = choice{now: []string{OptimizerSGD, OptimizerAdagrad}, later: []string{"momentum", "adam", "ftrl"}}
+	reductions   = choice{now: []string{ReductionMean, ReductionSum}}
+	modes        = choice{now: []string{ModeAsync}, later: []string{"sync"}}
+	policies     = choice{now: []string{PolicyReplay}, later: []string{"skip"}}
+	laterModels  = []string{"softmax", "fm", "mlp", "widedeep", "deepfm", "mf"}
+	namePattern  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
+	schemePrefix = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9+.-]*://`)
+)
+
+type choice struct{ now, later []string }
+
+func (c choice) check(p *problems, path, value string) {
+	switch {
+	case slices.Contains(c.now, value):
+	case slices.Contains(c.later, value):
+		p.add(path, "%s is not implemented in this version", value)
+	default:
+		p.add(path, "%q is not one of %s%s", value, strings.Join(c.now, ", "), meant(value, slices.Concat(c.now, c.later)))
+	}
+}
+
+// resolve makes paths absolute.
+func (s *Spec) resolve(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("job: %w", err)
+	}
+	absolute := func(path string) string {
+		if path == "" || filepath.IsAbs(path) || schemePrefix.MatchString(path) {
+			return path
+		}
+		return filepath.Join(dir, path)
+	}
+	for _, list := range [][]string{s.Data.Train, s.Data.Test} {
+		for i := range list {
+			list[i] = absolute(list[i])
+		}
+	}
+	s.Checkpoint.Dir = absolute(s.Checkpoint.Dir)
+	return nil
+}
+
+// check finds everything that is impossible, and relations between fields.
+func (s *Spec) check(p *problems, o options) {
+	switch {
+	case s.Job == "":
+		p.add("job", "missing: the job needs a name")
+	case !namePattern.MatchString(s.Job):
+		p.add("job", "%q must consist of letters, digits, dots, dashes and underscores, begin with a letter or digit, and have at most 63 of them", s.Job)
+	}
+	s.checkData(p, o)
+	s.checkModel(p, o)
+	s.checkOptimizer(p)
+	modes.check(p, "train.mode", s.Train.Mode)
+	between(p, "train.passes", s.Train.Passes, 1, 999_999)
+	between(p, "train.batch", s.Train.Batch, 1, 1<<20)
+	if s.Train.Window > 1 {
+		p.add("train.window", "more than 1 is not implemented in this version")
+	}
+	between(p, "train.window", min(s.Train.Window, 1), 0, 1)
+	between(p, "shards", s.Shards, 1, 1024)
+	between(p, "queue.lanes", s.Queue.Lanes, 1, 1024)
+	atLeast(p, "queue.stall_timeout", s.Queue.StallTimeout, time.Second)
+	between(p, "queue.max_failures", s.Queue.MaxFailures, 1, 1000)
+	if s.Checkpoint.Dir == "" || schemePrefix.MatchString(s.Checkpoint.Dir) {
+		p.add("checkpoint.dir", "must be a directory")
+	}
+	atLeast(p, "checkpoint.interval", s.Checkpoint.Interval, 100*time.Millisecond)
+	if s.Checkpoint.Keep == 1 {
+		p.add("checkpoint.keep", "must be at least 2: the older one is there for when the newest does not load")
+	} else {
+		between(p, "checkpoint.keep", s.Checkpoint.Keep, 2, 100)
+	}
+	policies.check(p, "recovery.policy", s.Recovery.Policy)
+	atLeast(p, "recovery.barrier_timeout", s.Recovery.BarrierTimeout, 100*time.Millisecond)
+	atLeast(p, "lease_ttl", s.LeaseTTL, 2*time.Second)
+	between(p, "run.pservers", s.Run.Pservers, 1, 1000)
+	between(p, "run.trainers", s.Run.Trainers, 1, 1000)
+}
+
+func (s *Spec) checkData(p *problems, o options) {
+	if len(s.Data.Train) == 0 {
+		p.add("data.train", "missing: nothing to train on")
+	}
+	for i, entry := range s.Data.Train {
+		checkPath(p, fmt.Sprintf("data.train[%d]", i), entry, o.checkFiles)
+	}
+	for i, entry := range s.Data.Test {
+		checkPath(p, fmt.Sprintf("data.test[%d]", i), entry, o.checkFiles)
+	}
+	formats.check(p, "data.format", s.Data.Format)
+	if s.Data.Chunk < 1 {
+		p.add("data.chunk", "must be at least 1 byte, is %s", s.Data.Chunk)
+	}
+	between(p, "data.max_bad_records", s.Data.MaxBadRecords, 0, math.MaxInt32)
+}
+
+func checkPath(p *problems, path, entry string, exists bool) {
+	switch {
+	case schemePrefix.MatchString(entry):
+		p.add(path, "%s: object storage is not implemented in this version", entry)
+	case exists:
+		if _, err := os.Stat(entry); err == nil {
+			return
+		}
+		if found, err := filepath.Glob(entry); err != nil || len(found) == 0 {
+			p.add(path, "%s: no such file, directory or match", entry)
+		}
+	}
+}
+
+func (s *Spec) checkModel(p *problems, o options) {
+	switch kind := s.Model.Type; {
+	case kind == "":
+		p.add("model.type", "missing: the job needs a model")
+	case o.models == nil || slices.Contains(o.models, kind):
+		if !namePattern.MatchString(kind) {
+			p.add("model.type", "%q is no name", kind)
+		}
+	case slices.Contains(laterModels, kind):
+		p.add("model.type", "%s is not implemented in this version", kind)
+	default:
+		p.add("model.type", "%q is not one of %s%s", kind, strings.Join(o.models, ", "), meant(kind, o.models))
+	}
+	if _, given := p.places["model.bits"]; given {
+		between(p, "model.bits", s.Model.Bits, 1, 63)
+	}
+}
+
+func (s *Spec) checkOptimizer(p *problems) {
+	o := s.Optimizer
+	optimizers.check(p, "optimizer.type", o.Type)
+	reductions.check(p, "optimizer.reduction", o.Reduction)
+	if rate := float32(o.LearningRate); rate <= 0 || math.IsInf(float64(rate), 0) {
+		p.add("optimizer.learning_rate", "must be above 0 (and fit a float32), is %v", o.LearningRate)
+	}
+	if o.Type == OptimizerSGD {
+		for _, name := range []string{"optimizer.epsilon", "optimizer.initial_accumulator"} {
+			if _, given := p.places[name]; given {
+				p.add(name, "sgd has no such setting")
+			}
+		}
+		return
+	}
+	if e := float32(o.Epsilon); e <= 0 || math.IsInf(float64(e), 0) {
+		p.add("optimizer.epsilon", "must be above 0 (and fit a float32), is %v", o.Epsilon)
+	}
+	if a := float32(o.InitialAccumulator); a < 0 || math.IsInf(float64(a), 0) {
+		p.add("optimizer.initial_accumulator", "must not be below 0 (and fit a float32), is %v", o.InitialAccumulator)
+	}
+}
+
+func between(p *problems, path string, value, low, high int) {
+	switch {
+	case value < low:
+		p.add(path, "must be at least %d, is %d", low, value)
+	case value > high:
+		p.add(path, "must be at most %d, is %d", high, value)
+	}
+}
+
+func atLeast(p *problems, path string, value, low time.Duration) {
+	const high = 24 * time.Hour
+	switch {
+	case value < low:
+		p.add(path, "must be at least %v, is %v", low, value)
+	case value > high:
+		p.add(path, "must be at most %v, is %v", high, value)
+	}
+}
