@@ -2,12 +2,15 @@ package etcdqueue
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"starfish/internal/clock"
-	"starfish/internal/ranges"
 	"starfish/internal/store"
 )
 
@@ -15,11 +18,14 @@ import (
 // and Passes belong to the job: every process must give the same.
 type Config struct {
 	// Store is the job's part of the store: its keys begin with `state`,
-	// `passes/`, `queue/` and `failed/`. Required.
+	// `passes/`, `queue/` and `failed/`. Required; Dial fills it in.
 	Store store.Store
-	// Clock measures the stall timeout and delays between attempts; nil = clock.System.
+	// Clock measures the stall timeout and the delays between attempts;
+	// nil = clock.System.
 	Clock clock.Clock
-	// Lanes must equal those of the queue in the store; 0 = whatever it has.
+	// Lanes must equal those of the queue in the store; 0 = whatever it has,
+	// and DefaultLanes where Create makes it. At least as many as there are
+	// takers is best; a take never needs more than 32 of them.
 	Lanes int
 	// Shuffle orders each pass by a permutation of its own, computed from Seed
 	// and the pass; false = in the order of the data.
@@ -33,13 +39,60 @@ type Config struct {
 	StallTimeout time.Duration
 	// Passes is the number of passes; 0 = 1.
 	Passes int
-	// Name and Incarnation identify the taker in the record. An incarnation
-	// must never be used by two Queues. Needed for Take only.
+	// Name and Incarnation identify the taker in the record. No two Queues may
+	// ever use the same incarnation. Needed by Take only.
 	Name, Incarnation string
 	// Peers tells how many takers there are, this one included; nil = 1. Take
-	// uses it to leave others their share.
+	// uses it to leave the others their share.
 	Peers func() int
-	Log   logrus.FieldLogger
+	// Log tells of broken watches and of chunks that were taken back;
+	// nil = nowhere.
+	Log logrus.FieldLogger
+}
+
+// Validate reports everything that is wrong with the configuration.
+func (c *Config) Validate() error {
+	var errs []error
+	check := func(ok bool, text string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("etcdqueue: "+text, args...))
+		}
+	}
+	check(c.Store != nil, "no store")
+	check(c.Lanes >= 0 && c.Lanes <= maxLanes, "lanes: %d is not in 0 … %d", c.Lanes, maxLanes)
+	check(c.MaxFailures >= 0, "max failures: %d is negative", c.MaxFailures)
+	check(c.StallTimeout >= 0, "stall timeout: %s is negative", c.StallTimeout)
+	check(c.Passes >= 0 && c.Passes <= maxPasses, "passes: %d is not in 0 … %d", c.Passes, maxPasses)
+	return errors.Join(errs...)
+}
+
+// The largest numbers that the keys have room for.
+const (
+	maxLanes  = 10_000
+	maxPasses = 1_000_000
+)
+
+func (c *Config) setDefaults() {
+	if c.Clock == nil {
+		c.Clock = clock.System
+	}
+	if c.MaxFailures == 0 {
+		c.MaxFailures = 3
+	}
+	if c.StallTimeout == 0 {
+		c.StallTimeout = time.Minute
+	}
+	if c.Passes == 0 {
+		c.Passes = 1
+	}
+	if c.Peers == nil {
+		c.Peers = func() int { return 1 }
+	}
+	if c.Log == nil {
+		quiet := logrus.New()
+		quiet.SetOutput(io.Discard)
+		c.Log = quiet
+	}
 }
 
 // Task is one chunk that was taken.
@@ -55,97 +108,114 @@ type Task struct {
 	Token int64
 }
 
+func (t Task) id() laneID { return laneID{t.Pass, t.Lane} }
+
 // Done is a chunk that was trained, with its sums.
 type Done struct {
 	Task
 	Batches, Records int64
 }
 
-// Queue is one process's handle.
-type Queue struct{}
+// Queue is one process's handle of a queue. It is safe for concurrent use.
+type Queue struct {
+	c Config
+	// turn is held by the one writer of this handle that is at work.
+	turn chan struct{}
+	// stop ends the follower, done is closed when it has ended.
+	stop context.CancelFunc
+	ctx  context.Context //nolint:containedctx // the life of the follower, which outlives the call that starts it
+	done chan struct{}
+	// closer is what Dial opened.
+	closer io.Closer
 
-// New makes a handle; it does no I/O.
-func New(c Config) (*Queue, error) { return nil, nil }
-
-// Close ends the watch that the handle keeps. Chunks that are Pending stay so.
-func (q *Queue) Close() {}
-
-// Take takes up to max chunks (at least one unless it returns an error).
-// ErrEmpty, ErrDone, *ErrFailed, ErrNoQueue.
-func (q *Queue) Take(ctx context.Context, max int) ([]Task, error) { return nil, nil }
-
-// Changed waits until a Take may do better than the last one that returned
-// ErrEmpty.
-func (q *Queue) Changed(ctx context.Context) error { return nil }
-
-// Touch proves progress.
-func (q *Queue) Touch(ctx context.Context, tasks []Task, reason string) error { return nil }
-
-// Complete marks chunks as trained.
-func (q *Queue) Complete(ctx context.Context, done []Done, guards ...store.Cmp) error { return nil }
-
-// Fail reports bad data.
-func (q *Queue) Fail(ctx context.Context, t Task, reason string) error { return nil }
-
-// Release gives chunks back untrained.
-func (q *Queue) Release(ctx context.Context, tasks []Task) error { return nil }
-
-// Reopen makes those of positions that are Complete Todo again and lists the
-// pass in `state`, in one transaction. guard is called for each attempt.
-// It returns how many were reopened.
-func (q *Queue) Reopen(ctx context.Context, pass, lane int, positions ranges.Set, guard func() []store.Cmp) (int64, error) {
-	return 0, nil
+	mu        sync.Mutex
+	following bool
+	closed    bool
+	view      view
+	// loaded is closed once the view has been read.
+	loaded   chan struct{}
+	isLoaded bool
+	// fatal is why the queue cannot be used any more.
+	fatal error
+	// changed is closed and replaced at each change of the view. news counts
+	// the changes that may let a take succeed, emptyAt is the count at which
+	// the last one found nothing.
+	changed       chan struct{}
+	news, emptyAt uint64
+	takes         takes
+	// seen is what Requeue saw of each entry, and since when.
+	seen map[entryID]sighting
 }
 
-// ReopenLanes is Reopen for several lanes, up to 32 a transaction.
-func (q *Queue) ReopenLanes(ctx context.Context, pass int, lanes map[int]ranges.Set, guard func() []store.Cmp) (int64, error) {
-	return 0, nil
+// New makes a handle; it does no I/O. The first Take starts a goroutine that
+// follows the queue's records until Close.
+func New(c Config) (*Queue, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	c.setDefaults()
+	q := &Queue{
+		c: c, turn: make(chan struct{}, 1), done: make(chan struct{}), loaded: make(chan struct{}),
+		changed: make(chan struct{}), takes: newTakes(), seen: make(map[entryID]sighting),
+		view: view{passes: make(map[int]*passView), failed: make(map[int64]bool)},
+	}
+	q.ctx, q.stop = context.WithCancel(context.Background())
+	return q, nil
 }
 
-// Lanes reads all lanes of a pass and `state` at one revision, linearizably.
-// ErrNoPass below the floor and beyond the current pass.
-func (q *Queue) Lanes(ctx context.Context, pass int) ([]Lane, State, int64, error) {
-	return nil, State{}, 0, nil
+// Close ends the watch that the handle keeps and, after Dial, the connection.
+// Chunks that are Pending stay so: Release them first.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	first, following := !q.closed, q.following
+	q.closed = true
+	q.mu.Unlock()
+	q.stop()
+	if following {
+		<-q.done
+	}
+	if first && q.closer != nil {
+		if err := q.closer.Close(); err != nil {
+			q.c.Log.WithError(err).Debug("queue's connection closed")
+		}
+	}
+	q.mu.Lock()
+	q.failLocked(ErrClosed)
+	q.mu.Unlock()
 }
 
-// Manifest reads a pass's manifest.
-func (q *Queue) Manifest(ctx context.Context, pass int) (Manifest, error) { return Manifest{}, nil }
-
-// State reads `state`.
-func (q *Queue) State(ctx context.Context) (State, error) { return State{}, nil }
-
-// Totals sums up all passes up to now, the removed ones included.
-func (q *Queue) Totals(ctx context.Context) (Totals, State, error) { return Totals{}, State{}, nil }
-
-// FailedChunks lists the quarantined chunks.
-func (q *Queue) FailedChunks(ctx context.Context) ([]FailedChunk, error) { return nil, nil }
-
-// WatchState delivers `state` now and after each change (the latest only, if
-// the receiver is slow) until ctx ends; then the channel is closed.
-func (q *Queue) WatchState(ctx context.Context) <-chan State { return nil }
-
-// AwaitTurn waits until Turn may have something to do.
-func (q *Queue) AwaitTurn(ctx context.Context) error { return nil }
-
-// Requeue takes back what was taken by incarnations that are not registered or
-// that made no progress for the stall timeout. registered is called after the
-// lanes were read (nil: only stalled ones). Returns the number of chunks.
-func (q *Queue) Requeue(ctx context.Context, registered func(context.Context) (map[string]bool, error), guards ...store.Cmp) (int, error) {
-	return 0, nil
-}
-
-// Turn goes on to the next pass or to draining if the lanes allow it, and takes
-// passes off the list of reopened ones. next gives the manifest of a pass;
-// nil or false: as that of the pass before.
-func (q *Queue) Turn(ctx context.Context, next func(pass int) (Manifest, bool), guards ...store.Cmp) (State, error) {
-	return State{}, nil
-}
-
-// RemovePasses removes the lanes and manifests of the passes below `below`.
-func (q *Queue) RemovePasses(ctx context.Context, below int, guards ...store.Cmp) error { return nil }
-
-// Finish ends the job: PhaseComplete (from draining; add the Guard of the
-// State that was judged) or PhaseFailed. ops are put in the same transaction.
-func (q *Queue) Finish(ctx context.Context, phase Phase, reason string, ops []store.Op, guards ...store.Cmp) error {
+// Create puts an empty queue of m's chunks, unless there is one already. That
+// one must be for the same data, or the error is ErrMismatch. Jobs of starfish
+// put InitialOps into the transaction that creates the job instead.
+func (q *Queue) Create(ctx context.Context, m Manifest) error {
+	lanes := q.c.Lanes
+	if lanes == 0 {
+		lanes = DefaultLanes
+	}
+	r, err := q.c.Store.Txn(ctx, store.Txn{
+		If:   []store.Cmp{store.Absent(stateKey)},
+		Then: InitialOps(m, lanes),
+		Else: []store.Op{store.Get(stateKey), store.Get(passKey(0))},
+	})
+	if err != nil {
+		return fmt.Errorf("create queue: %w", err)
+	}
+	if r.Succeeded {
+		return nil
+	}
+	if _, err := q.decodeState(r.First(0)); err != nil {
+		return err
+	}
+	if !r.First(1).Exists() {
+		return nil // its pass 0 is over and removed
+	}
+	old, err := decodeManifest(r.First(1))
+	if err != nil {
+		return err
+	}
+	if old.Chunks != m.Chunks || old.Fingerprint != m.Fingerprint {
+		return fmt.Errorf("%w: it has %d chunks with fingerprint %q, not %d with %q",
+			ErrMismatch, old.Chunks, old.Fingerprint, m.Chunks, m.Fingerprint)
+	}
 	return nil
 }

@@ -1,0 +1,185 @@
+package etcdqueue
+
+import (
+	"slices"
+
+	"starfish/internal/ranges"
+)
+
+// maxTxnLanes bounds the lanes of one transaction, so that conditions and
+// operations stay below etcd's limit of 128 with room for guards.
+const maxTxnLanes = 32
+
+// pick is what a take wants of one lane: positions to take, and quarantined
+// ones to move to Failed on the way.
+type pick struct {
+	lane   int
+	at     ranges.Set
+	failed ranges.Set
+}
+
+// wish says what a take looks for.
+type wish struct {
+	count int64
+	// peers is the number of takers.
+	peers       int
+	incarnation string
+	// avoid are lanes that others were just seen to write; skip is a number of
+	// ranks to leave to others. Both are 0 but after a conflict.
+	avoid map[int]bool
+	skip  int64
+}
+
+// share is how many chunks a taker may have at once of todo ones that are left:
+// all that it wants if it is alone, else no more than half its fair part.
+func (w wish) share(todo int64) int64 {
+	if w.peers <= 1 {
+		return w.count
+	}
+	return max(1, min(w.count, todo/int64(2*w.peers)))
+}
+
+// plan chooses what to take from a pass; nil if nothing is Todo. The order in
+// which one taker alone gets the chunks does not depend on how many it takes
+// at a time.
+func (p *passView) plan(w wish, failed map[int64]bool) []pick {
+	if p.todo == 0 {
+		return nil
+	}
+	w.count = w.share(p.todo)
+	if p.shuffle {
+		return p.planLanes(w, failed)
+	}
+	return p.planRanks(w, failed)
+}
+
+// planLanes goes through the lanes in the taker's own order and empties one
+// after the other. Lanes in which others work come last.
+func (p *passView) planLanes(w wish, failed map[int64]bool) []pick {
+	var picks []pick
+	want := w.count
+	for _, wanted := range []bool{true, false} {
+		for _, lane := range p.turn {
+			if want == 0 || len(picks) == maxTxnLanes {
+				return picks
+			}
+			l := p.lanes[lane].lane
+			if l.Todo.IsEmpty() || (!w.avoid[lane] && !othersIn(l, w.incarnation)) != wanted {
+				continue
+			}
+			k := p.pickFrom(lane, want, failed)
+			want -= k.at.Len()
+			picks = append(picks, k)
+		}
+	}
+	return picks
+}
+
+func othersIn(l Lane, incarnation string) bool {
+	return slices.ContainsFunc(l.Pending, func(e Entry) bool { return e.Incarnation != incarnation })
+}
+
+// maxSkipped bounds the quarantined chunks that one take moves out of a lane.
+const maxSkipped = 1000
+
+// pickFrom chooses the first want positions of a lane.
+func (p *passView) pickFrom(lane int, want int64, failed map[int64]bool) pick {
+	todo := p.lanes[lane].lane.Todo
+	if len(failed) == 0 {
+		return pick{lane: lane, at: todo.First(want)}
+	}
+	k := pick{lane: lane}
+	for position := range todo.All() {
+		if k.at.Len() == want || k.failed.Len() == maxSkipped {
+			break
+		}
+		if failed[p.task(lane, position, 0).Chunk] {
+			k.failed.Add(position)
+		} else {
+			k.at.Add(position)
+		}
+	}
+	return k
+}
+
+// planRanks takes the lowest ranks, whichever lanes they lie in, so that one
+// taker alone goes through the data in order. After a conflict a few are left
+// out, but never so many that a chunk waits for more than a row of others.
+func (p *passView) planRanks(w wish, failed map[int64]bool) []pick {
+	rows := p.rows()
+	skip := min(w.skip, int64(len(p.lanes))-1, p.todo-1)
+	byLane := make(map[int]*pick)
+	var order []int
+	for want := w.count; want > 0; {
+		lane, position, ok := rows.next()
+		if !ok {
+			break
+		}
+		if skip > 0 {
+			skip--
+			continue
+		}
+		k := byLane[lane]
+		if k == nil {
+			if len(order) == maxTxnLanes {
+				break
+			}
+			k = &pick{lane: lane}
+			byLane[lane] = k
+			order = append(order, lane)
+		}
+		if failed[p.task(lane, position, 0).Chunk] {
+			if k.failed.Len() == maxSkipped {
+				break
+			}
+			k.failed.Add(position)
+			continue
+		}
+		k.at.Add(position)
+		want--
+	}
+	picks := make([]pick, len(order))
+	for i, lane := range order {
+		picks[i] = *byLane[lane]
+	}
+	return picks
+}
+
+// rows walks over the Todo positions of all lanes in the order of their ranks.
+type rows struct {
+	lanes    []slot
+	position int64
+	lane     int
+	ok       bool
+}
+
+func (p *passView) rows() *rows {
+	r := &rows{lanes: p.lanes}
+	r.seek(0)
+	return r
+}
+
+// seek goes to the first position, from `from` on, that is Todo in any lane.
+func (r *rows) seek(from int64) {
+	r.ok = false
+	for _, s := range r.lanes {
+		if x, ok := s.lane.Todo.Next(from); ok && (!r.ok || x < r.position) {
+			r.position, r.ok = x, true
+		}
+	}
+	r.lane = 0
+}
+
+func (r *rows) next() (lane int, position int64, ok bool) {
+	for r.ok {
+		for r.lane < len(r.lanes) {
+			lane := r.lane
+			r.lane++
+			if r.lanes[lane].lane.Todo.Contains(r.position) {
+				return lane, r.position, true
+			}
+		}
+		r.seek(r.position + 1)
+	}
+	return 0, 0, false
+}
