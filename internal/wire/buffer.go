@@ -49,8 +49,8 @@ func (b *Buffer) Release() {
 	}
 }
 
-// extend makes the body n bytes longer and returns the new, unwritten bytes.
-func (b *Buffer) extend(n int) []byte {
+// Extend makes the body n bytes longer and returns the new, unwritten bytes.
+func (b *Buffer) Extend(n int) []byte {
 	at := len(b.mem)
 	if cap(b.mem)-at < n {
 		grown := Aligned(max(2*cap(b.mem), at+n, smallest))
@@ -62,7 +62,7 @@ func (b *Buffer) extend(n int) []byte {
 
 func (b *Buffer) reset() {
 	b.mem = b.mem[:0]
-	b.extend(Headroom)
+	b.Extend(Headroom)
 }
 
 // Pool recycles buffers.

@@ -25,7 +25,7 @@ const (
 // Start begins a message in b.
 func (w *RequestWriter) Start(b *Buffer, job [16]byte, seq uint64) {
 	*w = RequestWriter{buf: b, section: -1, answer: responseHeader}
-	h := b.extend(requestHeader)
+	h := b.Extend(requestHeader)
 	le.PutUint16(h, Version)
 	le.PutUint16(h[2:], kindRequest)
 	copy(h[8:24], job[:])
@@ -38,7 +38,7 @@ func (w *RequestWriter) Section(shard int, generation int64) {
 	w.section = len(w.buf.Body())
 	w.sections++
 	w.answer += responseSection
-	h := w.buf.extend(requestSection)
+	h := w.buf.Extend(requestSection)
 	le.PutUint32(h, uint32(shard))
 	le.PutUint32(h[4:], 0)
 	le.PutUint64(h[8:], uint64(generation))
@@ -53,7 +53,7 @@ func (w *RequestWriter) Push(m *Meta, part int) {
 	if m.Void {
 		w.flags |= flagVoid
 	}
-	h := w.buf.extend(pushHeader)
+	h := w.buf.Extend(pushHeader)
 	le.PutUint64(h, uint64(m.Pass))
 	le.PutUint64(h[8:], uint64(m.Rank))
 	le.PutUint64(h[16:], uint64(m.N))
@@ -69,25 +69,25 @@ func (w *RequestWriter) More() { w.flags |= flagMore }
 // PushBlock adds a dense block's gradient.
 func (w *RequestWriter) PushBlock(param uint16, block uint32, values []float32) {
 	w.counts[pushedBlocks]++
-	h := w.buf.extend(arrayHeader)
+	h := w.buf.Extend(arrayHeader)
 	le.PutUint32(h, uint32(param))
 	le.PutUint32(h[4:], block)
 	le.PutUint64(h[8:], uint64(len(values)))
-	w.pad(copy(w.buf.extend(4*len(values)), bytesOf(values)))
+	w.pad(copy(w.buf.Extend(4*len(values)), bytesOf(values)))
 }
 
 // PushRows adds the gradients of rows.
 func (w *RequestWriter) PushRows(param uint16, keys []uint64, values []float32) {
 	w.counts[pushedRows]++
 	w.keys(param, keys, len(values))
-	w.pad(copy(w.buf.extend(4*len(values)), bytesOf(values)))
+	w.pad(copy(w.buf.Extend(4*len(values)), bytesOf(values)))
 }
 
 // PullBlock asks for a dense block of n values.
 func (w *RequestWriter) PullBlock(param uint16, block uint32, n int) {
 	w.counts[pulledBlocks]++
 	w.answer += 4 * n
-	h := w.buf.extend(blockRef)
+	h := w.buf.Extend(blockRef)
 	le.PutUint32(h, uint32(param))
 	le.PutUint32(h[4:], block)
 }
@@ -111,14 +111,14 @@ func (w *RequestWriter) Finish() {
 }
 
 func (w *RequestWriter) keys(param uint16, keys []uint64, values int) {
-	h := w.buf.extend(arrayHeader)
+	h := w.buf.Extend(arrayHeader)
 	le.PutUint32(h, uint32(param))
 	le.PutUint32(h[4:], uint32(len(keys)))
 	le.PutUint64(h[8:], uint64(values))
-	copy(w.buf.extend(8*len(keys)), bytesOf(keys))
+	copy(w.buf.Extend(8*len(keys)), bytesOf(keys))
 }
 
-func (w *RequestWriter) pad(written int) { clear(w.buf.extend(padded(written) - written)) }
+func (w *RequestWriter) pad(written int) { clear(w.buf.Extend(padded(written) - written)) }
 
 func (w *RequestWriter) close() {
 	if w.section < 0 {

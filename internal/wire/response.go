@@ -18,7 +18,7 @@ var _ Sink = (*ResponseWriter)(nil)
 // Start begins a message in b.
 func (w *ResponseWriter) Start(b *Buffer, seq uint64) {
 	*w = ResponseWriter{buf: b}
-	h := b.extend(responseHeader)
+	h := b.Extend(responseHeader)
 	le.PutUint16(h, Version)
 	le.PutUint16(h[2:], kindResponse)
 	le.PutUint64(h[8:], seq)
@@ -28,7 +28,7 @@ func (w *ResponseWriter) Start(b *Buffer, seq uint64) {
 func (w *ResponseWriter) Section(shard int, generation int64) {
 	w.sections++
 	w.section = len(w.buf.Body())
-	h := w.buf.extend(responseSection)
+	h := w.buf.Extend(responseSection)
 	le.PutUint32(h, uint32(shard))
 	le.PutUint64(h[8:], uint64(generation))
 }
@@ -36,7 +36,7 @@ func (w *ResponseWriter) Section(shard int, generation int64) {
 // Values returns the place for the next n pulled values, to be filled before
 // the next call.
 func (w *ResponseWriter) Values(n int) []float32 {
-	return floats(w.buf.extend(4 * n))
+	return floats(w.buf.Extend(4 * n))
 }
 
 // Answer ends the section. A refusal drops the values that it has so far.
@@ -48,9 +48,9 @@ func (w *ResponseWriter) Answer(code Code, finished bool, next int64, reason str
 		values = 0
 	}
 	reason = reason[:min(len(reason), maxReason)]
-	clear(w.buf.extend(padded(4*values) - 4*values))
-	copy(w.buf.extend(len(reason)), reason)
-	clear(w.buf.extend(padded(len(reason)) - len(reason)))
+	clear(w.buf.Extend(padded(4*values) - 4*values))
+	copy(w.buf.Extend(len(reason)), reason)
+	clear(w.buf.Extend(padded(len(reason)) - len(reason)))
 	h = w.buf.Body()[w.section:]
 	h[4], h[5] = byte(code), 0
 	if finished {

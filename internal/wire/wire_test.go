@@ -393,7 +393,7 @@ func TestBufferKeepsAlignmentAndContents(t *testing.T) {
 	var want []byte
 	for i := range 300 {
 		chunk := bytes.Repeat([]byte{byte(i)}, i)
-		copy(b.extend(len(chunk)), chunk)
+		copy(b.Extend(len(chunk)), chunk)
 		want = append(want, chunk...)
 		require.True(t, aligned(b.Body()))
 	}
@@ -406,7 +406,7 @@ func TestPoolForgetsHugeBuffers(t *testing.T) {
 	t.Parallel()
 	p := NewPool(1)
 	huge := p.Get()
-	huge.extend(kept + 1)
+	huge.Extend(kept + 1)
 	huge.Release()
 	require.Empty(t, p.free)
 	small := p.Get()
