@@ -1,0 +1,74 @@
+package pserver
+
+import (
+	"fmt"
+
+	"starfish/internal/wire"
+	"starfish/job"
+	"starfish/pserver/optimizer"
+)
+
+// dense holds the blocks of one dense parameter that lie on a shard.
+type dense struct {
+	*parameter
+	at []denseBlock // in the order of parameter.blocks
+}
+
+// denseBlock is one block: n weights, then n × slots words of state.
+type denseBlock struct {
+	words []float32
+	n     int
+	// mark is the number of the last push that named the block.
+	mark uint64
+}
+
+func (b *denseBlock) weights() []float32 { return b.words[:b.n] }
+func (b *denseBlock) state() []float32   { return b.words[b.n:] }
+
+func newDense(p *parameter) *dense {
+	d := &dense{parameter: p, at: make([]denseBlock, len(p.blocks))}
+	for i, block := range p.blocks {
+		n := p.blockLen(block)
+		b := denseBlock{words: make([]float32, n*(1+p.opt.Slots())), n: n}
+		p.init.elements(b.weights(), uint64(block)*job.BlockSize)
+		p.opt.Init(b.state())
+		d.at[i] = b
+	}
+	return d
+}
+
+// check validates one block of a push; mark is the push's number.
+func (d *dense) check(v *wire.DenseBlock, mark uint64) (optimizer.Fault, error) {
+	i, err := d.local(v.Block)
+	if err != nil {
+		return 0, err
+	}
+	b := &d.at[i]
+	if len(v.Values) != b.n {
+		return 0, fmt.Errorf("%w: %d values for block %d of parameter %q, which has %d",
+			ErrInvalid, len(v.Values), v.Block, d.Name, b.n)
+	}
+	if b.mark == mark {
+		return 0, fmt.Errorf("%w: block %d of parameter %q comes twice", ErrInvalid, v.Block, d.Name)
+	}
+	b.mark = mark
+	return d.opt.Check(v.Values), nil
+}
+
+// apply updates a block that has been checked. It returns the index of the
+// first element that became non-finite, or -1.
+func (d *dense) apply(v *wire.DenseBlock) int64 {
+	b := &d.at[d.place[v.Block]]
+	bad := d.opt.Dense(b.weights(), b.state(), v.Values, d.scale)
+	if bad < 0 {
+		return -1
+	}
+	return int64(v.Block)*job.BlockSize + int64(bad)
+}
+
+// read copies a block's values to the front of dst and returns the rest of dst.
+func (d *dense) read(dst []float32, block uint32) []float32 {
+	b := &d.at[d.place[block]]
+	d.opt.ReadDense(dst[:b.n], b.weights(), b.state())
+	return dst[b.n:]
+}

@@ -1,0 +1,116 @@
+package optimizer
+
+import (
+	"math"
+	"strconv"
+)
+
+// None is the number of a row that does not exist.
+const None = math.MaxUint32
+
+// head is the number of words before a row's weights: the key's two halves.
+const head = 2
+
+// blockWords is the size of a block of rows, 64 KiB, if a row is not larger.
+const blockWords = 64 << 10 / 4
+
+// Rows is the memory of a table's rows. A row is
+//
+//	key (low word, high word), dim weights, dim × slots words of state
+//
+// side by side, so that finding a row by its key brings its weights into the
+// cache. Words are float32; the key's halves, and the counters of count, are
+// bit patterns that are only ever moved, never calculated with. Rows lie in
+// blocks, in the order of their creation, and never move.
+type Rows struct {
+	// Blocks of 1<<Shift rows of Stride words each. The last one is partly used.
+	Blocks [][]float32
+	Shift  uint
+	Stride int
+	Dim    int
+	// N is the number of rows.
+	N int
+}
+
+// NewRows returns the empty memory for rows of dim weights.
+func NewRows(dim, slots int) Rows {
+	r := Rows{Stride: head + dim*(1+slots), Dim: dim}
+	for r.Stride<<(r.Shift+1) <= blockWords {
+		r.Shift++
+	}
+	return r
+}
+
+// Row returns a row's words.
+func (t *Rows) Row(row uint32) []float32 {
+	at := int(row&(1<<t.Shift-1)) * t.Stride
+	return t.Blocks[row>>t.Shift][at : at+t.Stride : at+t.Stride]
+}
+
+// Key returns a row's key.
+func (t *Rows) Key(row uint32) uint64 { return KeyOf(t.Row(row)) }
+
+// KeyOf returns the key in a row's first words.
+func KeyOf(row []float32) uint64 {
+	_ = row[1]
+	return uint64(math.Float32bits(row[0])) | uint64(math.Float32bits(row[1]))<<32
+}
+
+// Weights and State return the parts of a row.
+func (t *Rows) Weights(row []float32) []float32 { return row[head : head+t.Dim] }
+
+// State returns the words behind the weights.
+func (t *Rows) State(row []float32) []float32 { return row[head+t.Dim:] }
+
+// Add makes a row for the key, zeroed, and returns its number and words. The
+// caller keeps N below None.
+func (t *Rows) Add(key uint64) (uint32, []float32) {
+	row := uint32(t.N)
+	if t.N>>t.Shift == len(t.Blocks) {
+		t.Blocks = append(t.Blocks, make([]float32, t.Stride<<t.Shift))
+	}
+	t.N++
+	words := t.Row(row)
+	words[0] = math.Float32frombits(uint32(key))
+	words[1] = math.Float32frombits(uint32(key >> 32))
+	return row, words
+}
+
+// Used returns the used words of block i.
+func (t *Rows) Used(i int) []float32 {
+	return t.Blocks[i][:min(t.N-i<<t.Shift, 1<<t.Shift)*t.Stride]
+}
+
+// plain is the reading of rules whose weights are the values.
+type plain struct{}
+
+func (plain) Additive() bool { return false }
+
+func (plain) ReadDense(dst, w, _ []float32) { copy(dst, w) }
+
+func (plain) ReadRows(dst []float32, t *Rows, rows []uint32) {
+	if t.Dim == 1 {
+		t.read1(dst, rows)
+		return
+	}
+	dim := t.Dim
+	for i, row := range rows {
+		if row != None {
+			copy(dst[i*dim:(i+1)*dim], t.Row(row)[head:])
+		}
+	}
+}
+
+func (t *Rows) read1(dst []float32, rows []uint32) {
+	blocks, shift, stride, mask := t.Blocks, t.Shift&31, t.Stride, uint32(1)<<t.Shift-1
+	dst = dst[:len(rows)]
+	for i, row := range rows {
+		if row != None {
+			dst[i] = blocks[row>>shift][int(row&mask)*stride+head]
+		}
+	}
+}
+
+func (plain) AppendText(dst []byte, w, _ []float32, i int) []byte {
+	return strconv.AppendFloat(dst, float64(w[i]), 'g', -1, 32)
+}
