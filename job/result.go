@@ -45,12 +45,18 @@ type QueueResult struct {
 	Failed   int64 `json:"failed"`
 	Takes    int64 `json:"takes"`
 	Requeued int64 `json:"requeued"`
+	// Batches and Records are the lanes' sums over all passes, each chunk once
+	// per pass: those of every shard's ledger must equal them.
+	Batches int64 `json:"batches"`
+	Records int64 `json:"records"`
 }
 
 // ShardState is what one shard's ledger says at the end.
 type ShardState struct {
 	Shard            int     `json:"shard"`
 	Generation       int64   `json:"generation"`
+	Records          int64   `json:"records"`
+	Records          int64   `json:"records"`
 	Batches          int64   `json:"batches"`
 	Skipped          int64   `json:"skipped"`
 	Duplicates       int64   `json:"duplicates"`
