@@ -56,7 +56,6 @@ type ShardState struct {
 	Shard            int     `json:"shard"`
 	Generation       int64   `json:"generation"`
 	Records          int64   `json:"records"`
-	Records          int64   `json:"records"`
 	Batches          int64   `json:"batches"`
 	Skipped          int64   `json:"skipped"`
 	Duplicates       int64   `json:"duplicates"`
