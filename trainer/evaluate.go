@@ -1,0 +1,123 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"starfish/etcdqueue"
+	"starfish/internal/wire"
+	"starfish/job"
+	"starfish/pserver/client"
+	"starfish/reader"
+	"starfish/trainer/model"
+)
+
+// evaluationBatch is how many records are predicted with one pull.
+const evaluationBatch = 2048
+
+// evaluate predicts the test data with the values that the pservers hold. It
+// returns nil if the job has no test data.
+func (w *worker) evaluate(ctx context.Context) (*job.TestResult, error) {
+	if len(w.job.Spec.Data.Test) == 0 || w.pushOnly {
+		return nil, nil
+	}
+	plan, err := planData(w.job.Spec, w.job.Spec.Data.Test)
+	if err != nil {
+		return nil, fmt.Errorf("test data: %w", err)
+	}
+	view, err := w.client.View(ctx)
+	if err != nil {
+		return nil, err
+	}
+	session, err := w.client.Open(ctx, view)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	e := &evaluation{w: w, session: session, metrics: w.model.NewMetrics()}
+	for chunk := range plan.Chunks() {
+		if err := e.chunk(ctx, plan, chunk); err != nil {
+			return nil, fmt.Errorf("evaluate: %w", err)
+		}
+	}
+	r := &job.TestResult{Records: e.records, Metrics: map[string]*float64{}}
+	for _, m := range e.metrics.Result() {
+		r.Metrics[m.Name] = m.Value
+		if m.Value == nil {
+			w.log.WithField("metric", m.Name).WithField("reason", m.Reason).Warn("a test metric is undefined")
+		}
+	}
+	return r, nil
+}
+
+type evaluation struct {
+	w       *worker
+	session *client.Session
+	metrics model.Metrics
+	records int64
+	item    *item
+	scores  []float64
+}
+
+func (e *evaluation) chunk(ctx context.Context, plan *reader.Plan, chunk int64) error {
+	o := e.w.readOptions(etcdqueue.Task{})
+	o.Batch, o.Shuffle, o.MaxBad = evaluationBatch, false, int(^uint(0)>>1)
+	rd, err := plan.Open(ctx, chunk, o)
+	if err != nil {
+		return err
+	}
+	defer rd.Close()
+	if e.item == nil {
+		e.item = &item{batch: e.w.client.NewBatch()}
+	}
+	for {
+		err := rd.Next(&e.item.data)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if err := e.batch(ctx); err != nil {
+			return err
+		}
+		if e.item.data.Last {
+			break
+		}
+	}
+	if n := rd.Bad(); n > 0 {
+		e.w.log.WithField("records", n).Warn("bad records in the test data were left out")
+	}
+	return nil
+}
+
+func (e *evaluation) batch(ctx context.Context) error {
+	it := e.item
+	n := it.data.Records()
+	if n == 0 {
+		return nil
+	}
+	it.keys = e.w.layOut(&it.data, it.batch, it.keys)
+	it.fillStep()
+	call, err := e.session.Exchange(ctx, nil, wire.Meta{}, it.batch)
+	if err != nil {
+		return err
+	}
+	if err := call.Wait(ctx); err != nil {
+		return err
+	}
+	e.scores = append(e.scores[:0], make([]float64, n)...)
+	e.w.model.Predict(&it.step, e.scores)
+	width := max(it.data.LabelWidth, 1)
+	for i, p := range e.scores {
+		weight := 1.0
+		if it.data.Weights != nil {
+			weight = float64(it.data.Weights[i])
+		}
+		e.metrics.Add(p, float64(it.data.Labels[i*width]), weight)
+	}
+	e.records += int64(n)
+	return nil
+}

@@ -1,0 +1,79 @@
+package trainer
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+
+	"starfish/internal/transport"
+	"starfish/job"
+	"starfish/pserver/pb"
+)
+
+// identity answers the question who is at this address. A newcomer of the same
+// name asks it before it takes the name over.
+type identity struct {
+	pb.UnimplementedPServerServer
+	address     string
+	name        string
+	version     string
+	job         job.Job
+	incarnation atomic.Value // string
+	server      *grpc.Server
+	served      chan struct{}
+}
+
+func listenIdentity(cfg Config, j job.Job) (*identity, error) {
+	l, err := cfg.Network.Listen(cfg.Listen)
+	if err != nil {
+		return nil, err
+	}
+	id := &identity{
+		address: advertised(cfg.Advertise, l.Addr()), name: cfg.Name, version: cfg.Version, job: j,
+		server: transport.NewServer(), served: make(chan struct{}),
+	}
+	id.incarnation.Store("")
+	pb.RegisterPServerServer(id.server, id)
+	go func() {
+		defer close(id.served)
+		_ = id.server.Serve(l) // it ends when close stops the server
+	}()
+	return id, nil
+}
+
+func (id *identity) set(incarnation string) { id.incarnation.Store(incarnation) }
+
+func (id *identity) close() {
+	id.server.Stop()
+	<-id.served
+}
+
+// Identify says who answers here.
+func (id *identity) Identify(context.Context, *pb.IdentifyRequest) (*pb.IdentifyResponse, error) {
+	return &pb.IdentifyResponse{
+		Incarnation: id.incarnation.Load().(string), Job: id.job.UUID[:], Name: id.name, Version: id.version,
+	}, nil
+}
+
+// advertised is the address to register: as given, or the listener's own; a
+// listener on every address is reached by the host's name.
+func advertised(given string, a net.Addr) string {
+	if given != "" {
+		return given
+	}
+	host, port, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return a.String()
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		name = "localhost"
+	}
+	return net.JoinHostPort(name, port)
+}

@@ -1,0 +1,124 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"starfish/etcdqueue"
+	"starfish/internal/membership"
+	"starfish/internal/store"
+	"starfish/job"
+	"starfish/reader"
+	"starfish/trainer/model"
+)
+
+// planData lists the files and cuts them; data that is missing or empty at the
+// start is an error of configuration.
+func planData(spec *job.Spec, paths []string) (*reader.Plan, error) {
+	plan, err := reader.NewPlan(paths, spec.Data.Format, int64(spec.Data.Chunk))
+	if errors.Is(err, reader.ErrNoData) {
+		return nil, job.Exit(job.ExitUsage, err)
+	}
+	return plan, err
+}
+
+func parameters(spec *job.Spec, m model.Model) (job.Parameters, error) {
+	list, err := m.Parameters(spec)
+	if err != nil {
+		return job.Parameters{}, job.Exit(job.ExitUsage, err)
+	}
+	params, err := job.Resolve(spec, list)
+	if err != nil {
+		return job.Parameters{}, job.Exit(job.ExitUsage, err)
+	}
+	return params, nil
+}
+
+// initialOps are the records of the job beside spec and parameters.
+func initialOps(spec *job.Spec, plan *reader.Plan) []store.Op {
+	m := etcdqueue.Manifest{Chunks: plan.Chunks(), Fingerprint: plan.Fingerprint(), Files: plan.Manifest()}
+	return append(etcdqueue.InitialOps(m, spec.Queue.Lanes), membership.InitialOwners(spec.Shards))
+}
+
+// loadJob makes the job or waits for it, and checks that this process sees the
+// same spec and the same files.
+func (t *Trainer) loadJob(ctx context.Context) (job.Job, model.Model, *reader.Plan, error) {
+	var m model.Model
+	var err error
+	if t.cfg.Spec != nil {
+		if m, err = t.cfg.model(t.cfg.Spec); err != nil {
+			return job.Job{}, nil, nil, job.Exit(job.ExitUsage, err)
+		}
+		if _, err := CreateJob(ctx, t.cfg.Store, t.cfg.Spec, m); err != nil {
+			return job.Job{}, nil, nil, err
+		}
+	}
+	j, err := job.Wait(ctx, t.cfg.Store)
+	if err != nil {
+		return job.Job{}, nil, nil, err
+	}
+	if m, err = t.cfg.model(j.Spec); err != nil {
+		return job.Job{}, nil, nil, job.Exit(job.ExitUsage, err)
+	}
+	own, err := parameters(j.Spec, m)
+	if err != nil {
+		return job.Job{}, nil, nil, err
+	}
+	if d := differ(j.Parameters, own); d != "" {
+		return job.Job{}, nil, nil, job.Exitf(job.ExitUsage, "this program's model differs from the job's: %s", d)
+	}
+	plan, err := t.checkData(ctx, j)
+	return j, m, plan, err
+}
+
+// differ names the first difference between two lists of parameters.
+func differ(have, want job.Parameters) string {
+	for i := range max(len(have.List), len(want.List)) {
+		if i >= len(have.List) {
+			return fmt.Sprintf("the job has no parameter %q", want.List[i].Name)
+		}
+		if i >= len(want.List) {
+			return fmt.Sprintf("the model has no parameter %q", have.List[i].Name)
+		}
+		if !reflect.DeepEqual(have.List[i], want.List[i]) {
+			return fmt.Sprintf("parameter %q is %+v in the job and %+v in the model", have.List[i].Name, have.List[i], want.List[i])
+		}
+	}
+	return ""
+}
+
+// checkData compares the files that this process sees with the manifest of the
+// current pass.
+func (t *Trainer) checkData(ctx context.Context, j job.Job) (*reader.Plan, error) {
+	q, err := etcdqueue.New(queueConfig(t.cfg.Store, j, etcdqueue.Config{}))
+	if err != nil {
+		return nil, err
+	}
+	defer q.Close()
+	state, err := q.State(ctx)
+	if err != nil || state.Phase.Ended() {
+		return nil, err
+	}
+	manifest, err := q.Manifest(ctx, state.Pass)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := reader.NewPlan(j.Spec.Data.Train, j.Spec.Data.Format, int64(j.Spec.Data.Chunk))
+	if err != nil {
+		return nil, job.Exit(job.ExitData, fmt.Errorf("the data that the job trains on: %w", err))
+	}
+	if d := plan.Diff(manifest.Files); d != "" {
+		return nil, job.Exitf(job.ExitData, "this process sees other data than the job: %s", d)
+	}
+	return plan, nil
+}
+
+// queueConfig fills in what belongs to the job.
+func queueConfig(st store.Store, j job.Job, c etcdqueue.Config) etcdqueue.Config {
+	c.Store = st
+	c.Lanes, c.MaxFailures, c.StallTimeout = j.Spec.Queue.Lanes, j.Spec.Queue.MaxFailures, j.Spec.Queue.StallTimeout
+	c.Shuffle, c.Seed, c.Passes = j.Spec.Train.Shuffle, j.Spec.Train.Seed, j.Spec.Train.Passes
+	return c
+}

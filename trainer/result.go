@@ -1,0 +1,72 @@
+package trainer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"starfish/checkpoint"
+	"starfish/job"
+	"starfish/pserver/ledger"
+)
+
+// result adds up what the job achieved, from the ledgers in the last
+// checkpoints and from the lanes.
+func (s *steward) result(ctx context.Context, metas [][]checkpoint.Meta, test *job.TestResult) (*job.Result, error) {
+	spec := s.w.job.Spec
+	totals, _, err := s.w.queue.Totals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := s.w.queue.Manifest(ctx, spec.Train.Passes-1)
+	if err != nil {
+		return nil, err
+	}
+	r := &job.Result{
+		Job: spec.Job, UUID: s.w.job.UUID.String(), Phase: "complete", Mode: spec.Train.Mode, Passes: spec.Train.Passes,
+		Test: test,
+		Queue: job.QueueResult{
+			Chunks: manifest.Chunks, Complete: totals.Complete, Failed: totals.Failed,
+			Takes: totals.Takes, Requeued: totals.Requeued, Batches: totals.Batches, Records: totals.Records,
+		},
+	}
+	for i, ms := range metas {
+		var sum ledger.Summary
+		if err := json.Unmarshal(ms[0].Ledger, &sum); err != nil {
+			return nil, fmt.Errorf("the summary of shard %d's last checkpoint: %w", i, err)
+		}
+		s.addShard(r, i, ms[0], &sum)
+	}
+	if took := s.w.firstTake(); !took.IsZero() && !s.ended.IsZero() {
+		seconds := s.ended.Sub(took).Seconds()
+		r.Seconds = &seconds
+		if seconds > 0 {
+			rate := float64(r.Records) / seconds
+			r.RecordsPerSecond = &rate
+		}
+	}
+	return r, nil
+}
+
+// addShard adds one shard's ledger. All shards must have seen the same records.
+func (s *steward) addShard(r *job.Result, shard int, m checkpoint.Meta, sum *ledger.Summary) {
+	total := sum.Total()
+	r.Shards = append(r.Shards, job.ShardState{
+		Shard: shard, Generation: m.Generation, Batches: total.Batches, Skipped: total.Skipped, Lost: total.Lost,
+		Duplicates: sum.Duplicates, Replayed: sum.Replayed, Records: total.Records,
+	})
+	if shard > 0 {
+		if total.Records != r.Records {
+			s.log.WithFields(map[string]any{"shard": shard, "records": total.Records, "expected": r.Records}).
+				Error("the shards disagree about the number of records")
+		}
+		return
+	}
+	r.Records = total.Records
+	if n := len(sum.Sums); n > 0 {
+		if last := sum.Sums[n-1]; last.Records > 0 {
+			loss := last.Loss / float64(last.Records)
+			r.Train.Loss = &loss
+		}
+	}
+}

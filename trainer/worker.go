@@ -1,0 +1,218 @@
+package trainer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"starfish/etcdqueue"
+	"starfish/internal/clock"
+	"starfish/internal/store"
+	"starfish/job"
+	"starfish/pserver/client"
+	"starfish/reader"
+	"starfish/trainer/model"
+)
+
+// worker trains under one registration: round after round, until the job is
+// done. Its hand survives the rounds.
+type worker struct {
+	st       store.Store // the job's
+	clock    clock.Clock
+	log      logrus.FieldLogger
+	job      job.Job
+	plan     *reader.Plan
+	model    model.Model
+	pushOnly bool
+	queue    *etcdqueue.Queue
+	client   *client.Client
+	metrics  *metrics
+	hand     hand
+	items    chan *item
+	// fixedTake is how many chunks a take asks for; 0: about a second's work.
+	fixedTake int
+
+	mu   sync.Mutex
+	pace pace
+	took time.Time // the first take
+}
+
+// firstTake is when this worker took its first chunk; zero before it.
+func (w *worker) firstTake() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.took
+}
+
+// take asks the queue for about a second's work.
+func (w *worker) take(ctx context.Context) ([]etcdqueue.Task, error) {
+	tasks, err := w.queue.Take(ctx, w.takeSize())
+	if err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.took.IsZero() {
+			w.took = w.clock.Now()
+		}
+	}
+	return tasks, err
+}
+
+// run trains until the job is done (nil), has failed, or ctx ends.
+func (w *worker) run(ctx context.Context) error {
+	touching, stop := context.WithCancel(ctx)
+	var touch sync.WaitGroup
+	touch.Go(func() { w.touch(touching) })
+	defer touch.Wait()
+	defer stop()
+
+	for attempt := 0; ; attempt++ {
+		before, _, _ := w.hand.progress()
+		err := w.round(ctx)
+		if err == nil || ctx.Err() != nil || !retryable(err) {
+			return err
+		}
+		if after, _, _ := w.hand.progress(); after != before {
+			attempt = 0
+		}
+		w.metrics.repaired()
+		w.log.WithError(err).WithField("attempt", attempt).Warn("round ended, repairing")
+		w.hand.wait(err.Error())
+		if err := clock.Sleep(ctx, w.clock, backOff(attempt)); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *worker) round(ctx context.Context) error {
+	view, err := w.client.View(ctx)
+	if err != nil {
+		return err
+	}
+	session, err := w.client.Open(ctx, view)
+	if err != nil {
+		return err
+	}
+	defer session.Close()
+	w.hand.wait("")
+	return newRound(w, view, session).run(ctx)
+}
+
+// retryable tells faults that a new round can repair from those that it cannot.
+func retryable(err error) bool {
+	var failed *etcdqueue.ErrFailed
+	for _, fatal := range []error{reader.ErrData, store.ErrHistory, etcdqueue.ErrNoQueue} {
+		if errors.Is(err, fatal) {
+			return false
+		}
+	}
+	return !errors.As(err, &failed)
+}
+
+// backOff is 20 ms, doubled with every attempt up to 2 s, less up to half.
+func backOff(attempt int) time.Duration {
+	d := min(20*time.Millisecond<<min(attempt, 10), 2*time.Second)
+	return d - rand.N(d/2) //nolint:gosec // jitter
+}
+
+// touch proves progress of the work to the queue: it renews the chunks in hand
+// when batches have moved since the last time, or while a named shard is waited
+// for.
+func (w *worker) touch(ctx context.Context) {
+	var last int64
+	for {
+		if clock.Sleep(ctx, w.clock, w.job.Spec.Queue.StallTimeout/4) != nil {
+			return
+		}
+		moved, waiting, n := w.hand.progress()
+		if n == 0 || moved == last && waiting == "" {
+			continue
+		}
+		last = moved
+		reason := "progress"
+		if waiting != "" {
+			reason = waiting
+		}
+		var stale *etcdqueue.StaleError
+		if err := w.queue.Touch(ctx, w.hand.tasks(), reason); err != nil && !errors.As(err, &stale) && ctx.Err() == nil {
+			w.log.WithError(err).Warn("chunks in hand could not be touched")
+		}
+	}
+}
+
+// leave completes what is finished and hands the other chunks back: their
+// finished batches are in the ledgers, the next taker resumes behind them.
+func (w *worker) leave(ctx context.Context) error {
+	if tasks := w.hand.tasks(); len(tasks) > 0 {
+		if err := w.queue.Release(ctx, tasks); err != nil {
+			return fmt.Errorf("hand chunks back: %w", err)
+		}
+		w.dropTasks(tasks)
+	}
+	return nil
+}
+
+func (w *worker) dropTasks(tasks []etcdqueue.Task) {
+	gone := make(map[etcdqueue.Task]bool, len(tasks))
+	for _, t := range tasks {
+		gone[t] = true
+	}
+	w.hand.drop(func(t etcdqueue.Task) bool { return gone[t] })
+}
+
+func (w *worker) chunkDone() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pace.chunk(w.clock)
+}
+
+func (w *worker) takeSize() int {
+	if w.fixedTake > 0 {
+		return w.fixedTake
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pace.take()
+}
+
+func (w *worker) readOptions(t etcdqueue.Task) reader.Options {
+	spec := w.job.Spec
+	return reader.Options{
+		Batch:   spec.Train.Batch,
+		Shuffle: spec.Train.Shuffle,
+		Seed:    spec.Train.Seed,
+		Pass:    t.Pass,
+		MaxBad:  spec.Data.MaxBadRecords,
+		Bits:    spec.Model.Bits,
+		Labels:  w.model.Labels(),
+	}
+}
+
+// layOut finds the distinct keys of a batch and where they lie.
+func (w *worker) layOut(data *reader.Batch, b *client.Batch, keys [][]uint64) [][]uint64 {
+	keys = keys[:0]
+	for i := range b.Tables {
+		keys = append(keys, w.model.Keys(data, i))
+	}
+	b.Prepare(keys)
+	return keys
+}
+
+// voided notes a batch whose loss or gradient is not finite.
+func (w *worker) voided(it *item) {
+	w.metrics.void()
+	w.log.WithFields(w.fields(it.held.task)).WithField("batch", it.meta.N).
+		Warn("loss or gradient is not finite: the batch is skipped and counted")
+}
+
+func (w *worker) fields(t etcdqueue.Task) logrus.Fields {
+	f := logrus.Fields{"pass": t.Pass, "rank": t.Rank, "chunk": t.Chunk, "token": t.Token}
+	if span, err := w.plan.Span(t.Chunk); err == nil {
+		f["file"], f["offset"] = span.File, span.Start
+	}
+	return f
+}
