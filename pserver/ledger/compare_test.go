@@ -1,0 +1,151 @@
+package ledger
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"starfish/internal/ranges"
+	"starfish/internal/wire"
+)
+
+func set(t *testing.T, text string) ranges.Set {
+	t.Helper()
+	s, err := ranges.Parse(text)
+	require.NoError(t, err)
+	return s
+}
+
+// queue makes lanes of texts of complete and failed positions.
+func queue(t *testing.T, texts ...[2]string) []Lane {
+	t.Helper()
+	var out []Lane
+	for _, c := range texts {
+		out = append(out, Lane{Complete: set(t, c[0]), Failed: set(t, c[1])})
+	}
+	return out
+}
+
+func finish(t *testing.T, l *Ledger, pass int, ranks ...int64) {
+	t.Helper()
+	for _, r := range ranks {
+		push(t, l, &wire.Meta{Pass: pass, Rank: r, Records: 1, Last: true})
+	}
+}
+
+func TestMissing(t *testing.T) {
+	t.Parallel()
+	l := New(2, Replay)
+	require.Equal(t, "0-3", l.Missing(0, 0, set(t, "0-3")).String(), "nothing known of the pass")
+	finish(t, l, 0, 0, 1, 4) // lane 0: positions 0 and 2, lane 1: position 0
+	require.Equal(t, "1,3", l.Missing(0, 0, set(t, "0-3")).String())
+	require.Equal(t, "", l.Missing(0, 1, set(t, "0")).String())
+	require.True(t, l.Covers(0, queue(t, [2]string{"0,2", ""}, [2]string{"0", "1"})))
+	require.False(t, l.Covers(0, queue(t, [2]string{"0,2", ""}, [2]string{"0-1", ""})))
+	require.True(t, l.Covers(7, queue(t, [2]string{}, [2]string{})))
+}
+
+func TestCollapse(t *testing.T) {
+	t.Parallel()
+	l := New(2, Replay)
+	finish(t, l, 0, 0, 1, 2)
+	push(t, l, &wire.Meta{Rank: 3, N: 0, Token: 4}) // fails after its first batch
+
+	require.ErrorIs(t, l.Collapse(0, 4, queue(t, [2]string{"0-1", ""}, [2]string{"0", ""})), ErrNotCovered, "one chunk is open")
+	require.ErrorIs(t, l.Collapse(0, 4, queue(t, [2]string{"0-1", ""}, [2]string{"0-1", ""})), ErrNotCovered, "one chunk is missing")
+	require.ErrorIs(t, l.Collapse(0, 2, queue(t, [2]string{"0-1", ""})), ErrNotCovered, "a lane was not compared")
+	require.Zero(t, l.Passes())
+
+	done := queue(t, [2]string{"0-1", ""}, [2]string{"0", "1"})
+	require.NoError(t, l.Collapse(0, 4, done))
+	require.NoError(t, l.Collapse(0, 4, done), "again")
+	require.Equal(t, 1, l.Passes())
+	require.True(t, l.Covers(0, done))
+	require.Equal(t, Duplicate, push(t, l, &wire.Meta{Rank: 2, N: 5}).Verdict)
+
+	// The failed chunk is requeued by hand: what was applied of it stays so.
+	l = restored(t, l, Replay)
+	require.Equal(t, "1", l.Missing(0, 1, set(t, "0-1")).String())
+	require.Equal(t, Duplicate, push(t, l, &wire.Meta{Rank: 3, N: 0, Token: 9}).Verdict)
+	require.Equal(t, Applied, push(t, l, &wire.Meta{Rank: 3, N: 1, Token: 9, Last: true}).Verdict)
+	require.Equal(t, "", l.Missing(0, 1, set(t, "0-1")).String())
+	require.Equal(t, Duplicate, push(t, l, &wire.Meta{Rank: 3, N: 1, Token: 9, Last: true}).Verdict)
+}
+
+func TestCollapseOfAFailedChunkThatWasFinished(t *testing.T) {
+	t.Parallel()
+	l := New(1, Replay)
+	finish(t, l, 0, 0, 1)
+	require.NoError(t, l.Collapse(0, 2, queue(t, [2]string{"0", "1"})))
+	require.Equal(t, Duplicate, push(t, l, &wire.Meta{Rank: 1, N: 0}).Verdict)
+}
+
+func TestCollapseOfPassesInAnyOrder(t *testing.T) {
+	t.Parallel()
+	l := New(1, Replay)
+	finish(t, l, 1, 0)
+	require.NoError(t, l.Collapse(1, 1, queue(t, [2]string{"0", ""})))
+	require.Zero(t, l.Passes())
+	finish(t, l, 0, 0)
+	require.NoError(t, l.Collapse(0, 1, queue(t, [2]string{"0", ""})))
+	require.Equal(t, 2, l.Passes())
+	s := l.Summary()
+	require.Equal(t, 2, s.Passes)
+	require.Equal(t, []PassSums{{0, Sums{Batches: 1, Records: 1}}, {1, Sums{Batches: 1, Records: 1}}}, s.Sums)
+}
+
+// A pass of which every chunk failed, or that has none, is covered by nothing.
+func TestCollapseOfNothing(t *testing.T) {
+	t.Parallel()
+	l := New(2, Replay)
+	require.NoError(t, l.Collapse(0, 3, queue(t, [2]string{"", "0-1"}, [2]string{"", "0"})))
+	require.NoError(t, l.Collapse(1, 0, queue(t, [2]string{}, [2]string{})))
+	require.Equal(t, 2, l.Passes())
+}
+
+func TestForgive(t *testing.T) {
+	t.Parallel()
+	l := New(2, Skip)
+	push(t, l, &wire.Meta{Rank: 1, N: 0})
+	l = restored(t, l, Skip)
+	l.Reopened(0, 1, set(t, "0"))
+	l.Forgive(0, 1, set(t, "0-1"), 5)
+	require.True(t, l.Covers(0, queue(t, [2]string{}, [2]string{"0-1", ""})))
+	require.EqualValues(t, 5, total(l).Lost)
+	require.Zero(t, l.Summary().InFlight)
+	require.Equal(t, Duplicate, push(t, l, &wire.Meta{Rank: 1, N: 1}).Verdict)
+
+	finish(t, l, 0, 0)
+	require.NoError(t, l.Collapse(0, 4, queue(t, [2]string{"0", "1"}, [2]string{"0-1", ""})))
+	l.Forgive(0, 0, set(t, "1"), 1)
+	require.Equal(t, Duplicate, push(t, l, &wire.Meta{Rank: 2, N: 0}).Verdict)
+}
+
+// Chunks that are finished in order, two at a time in the wrong one, take one
+// range a lane; after the collapse only sums are left.
+func TestMemoryIsBounded(t *testing.T) {
+	t.Parallel()
+	const chunks, lanes = 50_000, 64
+	l := New(lanes, Replay)
+	var whole []Lane
+	for i := range int64(lanes) {
+		whole = append(whole, Lane{Complete: ranges.Of(0, (chunks-1-i)/lanes)})
+	}
+	for pass := range 3 {
+		for rank := range int64(chunks) {
+			m := &wire.Meta{Pass: pass, Rank: rank ^ 1, Last: true}
+			d, err := l.Decide(m)
+			if err != nil || !d.Applies() {
+				t.Fatal(d, err)
+			}
+			l.Commit(m, d)
+		}
+		for i := range l.passes[pass].lanes {
+			require.Equal(t, 1, l.passes[pass].lanes[i].finished.Spans())
+		}
+		require.NoError(t, l.Collapse(pass, chunks, whole))
+		require.Nil(t, l.passes[pass].lanes)
+	}
+	require.Empty(t, l.flight)
+	require.Equal(t, 3, l.Passes())
+}
