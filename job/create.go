@@ -172,21 +172,22 @@ func decode(spec, params store.KV) (Job, error) {
 // pause is how long Wait rests after a watch broke.
 const pause = time.Second
 
-// Wait reads the job as soon as it exists. It returns when ctx ends or the
-// store's history is broken; other errors of the store are waited out.
+// Wait reads the job as soon as it exists. It returns when ctx ends, when the
+// job's records cannot be read or when the store's history is broken; other
+// errors of the store are waited out.
 func Wait(ctx context.Context, st store.Store) (Job, error) {
 	for {
 		j, rev, err := load(ctx, st)
 		switch {
 		case errors.Is(err, ErrNoJob):
-			if err := await(ctx, st, rev+1); errors.Is(err, store.ErrHistory) {
-				return Job{}, err
-			}
-		case err == nil, errors.Is(err, store.ErrHistory), rev > 0: // rev > 0: read, but broken
+			err = await(ctx, st, rev+1)
+		case err != nil && rev == 0 && !errors.Is(err, store.ErrHistory): // not answered
+			err = clock.Sleep(ctx, clock.System, pause)
+		default:
 			return j, err
 		}
-		if ctx.Err() != nil {
-			return Job{}, fmt.Errorf("job: waiting for the job: %w", context.Cause(ctx))
+		if err != nil {
+			return Job{}, fmt.Errorf("job: waiting for the job: %w", err)
 		}
 	}
 }
