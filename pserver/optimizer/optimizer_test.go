@@ -1,0 +1,320 @@
+package optimizer
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"starfish/job"
+)
+
+var settings = map[string]job.OptimizerSettings{
+	"sgd":                  {Type: "sgd", LearningRate: 0.3},
+	"adagrad":              {Type: "adagrad", LearningRate: 0.1, Epsilon: 1e-10},
+	"adagrad, accumulator": {Type: "adagrad", LearningRate: 0.1, Epsilon: 1e-3, InitialAccumulator: 0.1},
+	"adagrad, no epsilon":  {Type: "adagrad", LearningRate: 0.1},
+}
+
+func make1(t testing.TB, s job.OptimizerSettings) Optimizer {
+	t.Helper()
+	o, err := New(s)
+	require.NoError(t, err)
+	return o
+}
+
+// reference is one weight under a rule, in float64, straight from the formula.
+type reference struct {
+	s    job.OptimizerSettings
+	w, a float64
+}
+
+func (r *reference) step(g float64) {
+	switch r.s.Type {
+	case "sgd":
+		r.w -= r.s.LearningRate * g
+	case "adagrad":
+		r.a += g * g
+		if root := math.Sqrt(r.a) + r.s.Epsilon; root != 0 {
+			r.w -= r.s.LearningRate * g / root
+		}
+	}
+}
+
+func gradients(rng *rand.Rand, n int) []float32 {
+	g := make([]float32, n)
+	for i := range g {
+		switch rng.IntN(5) {
+		case 0: // stays 0
+		case 1:
+			g[i] = float32(rng.NormFloat64() * 1e-4)
+		default:
+			g[i] = float32(rng.NormFloat64() * 30)
+		}
+	}
+	return g
+}
+
+func TestDenseAgainstReference(t *testing.T) {
+	t.Parallel()
+	for name, s := range settings {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const n, steps, divisor = 37, 200, 64
+			o, rng := make1(t, s), rand.New(rand.NewPCG(1, 2))
+			w, state := make([]float32, n), make([]float32, n*o.Slots())
+			o.Init(state)
+			ref := make([]reference, n)
+			for i := range ref {
+				w[i] = float32(rng.NormFloat64())
+				ref[i] = reference{s, float64(w[i]), s.InitialAccumulator}
+			}
+			for range steps {
+				g := gradients(rng, n)
+				require.Equal(t, -1, o.Dense(w, state, g, 1.0/divisor))
+				for i := range ref {
+					ref[i].step(float64(g[i]) / divisor)
+				}
+			}
+			for i := range ref {
+				require.InDelta(t, ref[i].w, w[i], 1e-5*math.Max(1, math.Abs(ref[i].w)), "element %d", i)
+			}
+		})
+	}
+}
+
+// Rows must do to each row, bit by bit, what Dense does to a block of its size.
+func TestRowsAreDenseRowByRow(t *testing.T) {
+	t.Parallel()
+	all := map[string]job.OptimizerSettings{"count": {Type: "count"}}
+	for k, v := range settings {
+		all[k] = v
+	}
+	for name, s := range all {
+		for _, dim := range []int{1, 2, 3, 8, 20_000} {
+			o, rng := make1(t, s), rand.New(rand.NewPCG(3, uint64(dim)))
+			table := NewRows(dim, o.Slots())
+			const n = 9
+			want := make([][]float32, n)
+			for i := range want {
+				_, words := table.Add(uint64(i))
+				o.Init(table.State(words))
+				want[i] = append([]float32(nil), words[head:]...)
+			}
+			for range 5 {
+				rows := []uint32{7, 0, 3, 8}
+				g := gradients(rng, len(rows)*dim)
+				if name == "count" {
+					for i := range g {
+						g[i] = float32(rng.IntN(100))
+					}
+				}
+				require.Equal(t, -1, o.Rows(&table, rows, g, 0.5))
+				for i, row := range rows {
+					w := want[row]
+					o.Dense(w[:dim], w[dim:], g[i*dim:(i+1)*dim], 0.5)
+				}
+			}
+			for i := range want {
+				require.Equal(t, want[i], table.Row(uint32(i))[head:], "%s, dim %d, row %d", name, dim, i)
+				require.Equal(t, uint64(i), table.Key(uint32(i)))
+			}
+		}
+	}
+}
+
+func TestGradientOfZeroChangesNothing(t *testing.T) {
+	t.Parallel()
+	for name, s := range settings {
+		o := make1(t, s)
+		w, state := []float32{1.5, -2}, make([]float32, 2*o.Slots())
+		o.Init(state)
+		before := append([]float32{}, state...)
+		require.Equal(t, -1, o.Dense(w, state, []float32{0, 0}, 1))
+		require.Equal(t, []float32{1.5, -2}, w, name)
+		require.Equal(t, before, state, name)
+	}
+	// The square underflows, and there is no ε to divide by.
+	o := make1(t, settings["adagrad, no epsilon"])
+	w, state := []float32{1}, []float32{0}
+	require.Equal(t, -1, o.Dense(w, state, []float32{1e-30}, 1))
+	require.Equal(t, []float32{1}, w)
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	for name, s := range settings {
+		o := make1(t, s)
+		require.Equal(t, OK, o.Check(nil), name)
+		require.Equal(t, OK, o.Check([]float32{0, -1, math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32}), name)
+		for _, bad := range []float32{inf, -inf, nan, math.Float32frombits(0xff800001)} {
+			require.Equal(t, NonFinite, o.Check([]float32{1, bad, 1}), "%s: %v", name, bad)
+		}
+	}
+	c := make1(t, job.OptimizerSettings{Type: "count"})
+	require.Equal(t, OK, c.Check([]float32{0, 1, 1 << 24}))
+	require.Equal(t, NonFinite, c.Check([]float32{nan}))
+	for _, bad := range []float32{-1, 0.5, 1<<24 + 2} {
+		require.Equal(t, Invalid, c.Check([]float32{1, bad}), "%v", bad)
+	}
+}
+
+func TestNonFiniteIsReported(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]job.OptimizerSettings{
+		"sgd":     {Type: "sgd", LearningRate: 1},
+		"adagrad": {Type: "adagrad", LearningRate: 1}, // its accumulator overflows
+	} {
+		o := make1(t, s)
+		w := []float32{0, -math.MaxFloat32, -math.MaxFloat32}
+		state := make([]float32, 3*o.Slots())
+		require.Equal(t, 1, o.Dense(w, state, []float32{1, math.MaxFloat32, math.MaxFloat32}, 1), name)
+
+		for _, dim := range []int{1, 2} {
+			table := NewRows(dim, o.Slots())
+			for k := range uint64(4) {
+				_, words := table.Add(k)
+				table.Weights(words)[dim-1] = -math.MaxFloat32
+			}
+			g := make([]float32, 3*dim)
+			g[2*dim-1], g[3*dim-1] = math.MaxFloat32, math.MaxFloat32
+			require.Equal(t, 1, o.Rows(&table, []uint32{0, 2, 3}, g, 1), "%s, dim %d", name, dim)
+		}
+	}
+}
+
+// float32 stops counting at 2^24, float64 at 2^53.
+func TestCountIsExact(t *testing.T) {
+	t.Parallel()
+	o := make1(t, job.OptimizerSettings{Type: "count", LearningRate: 7})
+	table := NewRows(1, o.Slots())
+	row, _ := table.Add(5)
+	want := uint64(0)
+	add := func(times int, g float32) {
+		for range times {
+			require.Equal(t, -1, o.Rows(&table, []uint32{row}, []float32{g}, 0.25))
+			want += uint64(g)
+		}
+	}
+	text := func() string {
+		words := table.Row(row)
+		return string(o.AppendText(nil, table.Weights(words), table.State(words), 0))
+	}
+	add(1, 1<<24)
+	add(3, 1)
+	require.Equal(t, "16777219", text())
+	add(3000, 1<<24)
+	add(5, 1)
+	require.Equal(t, want, counter(table.Weights(table.Row(row)), table.State(table.Row(row)), 0))
+	require.Greater(t, want, uint64(math.MaxUint32))
+
+	// From a counter whose halves are the bits of NaN.
+	words := table.Row(row)
+	words[head], words[head+1] = math.Float32frombits(0x7fa00000), math.Float32frombits(0xffb00001)
+	add(2, 3)
+	require.Equal(t, "18424226082008858630", text())
+	got := []float32{0}
+	o.ReadRows(got, &table, []uint32{row})
+	require.Equal(t, float32(18424226082008858630), got[0])
+}
+
+// A row may come twice to an additive rule.
+func TestCountIsAdditive(t *testing.T) {
+	t.Parallel()
+	o := make1(t, job.OptimizerSettings{Type: "count"})
+	require.True(t, o.Additive())
+	table := NewRows(1, o.Slots())
+	row, _ := table.Add(5)
+	o.Rows(&table, []uint32{row, row}, []float32{1 << 24, 1}, 1)
+	require.Equal(t, "16777217", string(o.AppendText(nil, table.Row(row)[2:3], table.Row(row)[3:4], 0)))
+	require.False(t, make1(t, settings["sgd"]).Additive())
+}
+
+func TestReadLeavesMissingRowsOut(t *testing.T) {
+	t.Parallel()
+	for _, s := range []job.OptimizerSettings{settings["adagrad"], {Type: "count"}} {
+		for _, dim := range []int{1, 2} {
+			o := make1(t, s)
+			table := NewRows(dim, o.Slots())
+			_, words := table.Add(1)
+			o.Dense(table.Weights(words), table.State(words), make([]float32, dim), 1)
+			dst := make([]float32, 2*dim)
+			for i := range dst {
+				dst[i] = 9
+			}
+			o.ReadRows(dst, &table, []uint32{None, 0})
+			require.Equal(t, float32(9), dst[dim-1])
+			require.Equal(t, float32(0), dst[2*dim-1])
+		}
+	}
+}
+
+func TestTextIsExact(t *testing.T) {
+	t.Parallel()
+	o := make1(t, settings["sgd"])
+	for _, x := range []float32{0, 1, -0.1, 1.1754944e-38, math.MaxFloat32, 16777216} {
+		require.Equal(t, textOf(x), string(o.AppendText(nil, []float32{8, x}, nil, 1)))
+	}
+}
+
+func textOf(x float32) string {
+	return map[float32]string{0: "0", 1: "1", -0.1: "-0.1", 1.1754944e-38: "1.1754944e-38",
+		math.MaxFloat32: "3.4028235e+38", 16777216: "1.6777216e+07"}[x]
+}
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	_, err := New(job.OptimizerSettings{Type: "adamw"})
+	require.ErrorIs(t, err, ErrUnknown)
+	for name, s := range map[string]job.OptimizerSettings{
+		"no rate":              {Type: "sgd"},
+		"negative rate":        {Type: "adagrad", LearningRate: -1},
+		"rate not a number":    {Type: "sgd", LearningRate: math.NaN()},
+		"rate too large":       {Type: "sgd", LearningRate: 1e39},
+		"rate too small":       {Type: "sgd", LearningRate: 1e-60},
+		"negative epsilon":     {Type: "adagrad", LearningRate: 1, Epsilon: -1},
+		"negative accumulator": {Type: "adagrad", LearningRate: 1, InitialAccumulator: -1},
+	} {
+		_, err := New(s)
+		require.ErrorIs(t, err, ErrSettings, name)
+	}
+}
+
+func TestRowsMemory(t *testing.T) {
+	t.Parallel()
+	table := NewRows(1, 1)
+	require.Equal(t, 4096, 1<<table.Shift)
+	for k := range uint64(5000) {
+		row, words := table.Add(^k)
+		require.Equal(t, uint32(k), row)
+		require.Len(t, words, 4)
+	}
+	require.Len(t, table.Blocks, 2)
+	require.Len(t, table.Used(0), 4*4096)
+	require.Len(t, table.Used(1), 4*904)
+	require.Equal(t, ^uint64(4999), table.Key(4999))
+	large := NewRows(100_000, 1)
+	require.Equal(t, 1, 1<<large.Shift)
+	large.Add(3)
+	require.Len(t, large.Used(0), 200_002)
+}
+
+func BenchmarkRows(b *testing.B) {
+	for name, s := range map[string]job.OptimizerSettings{"sgd": settings["sgd"], "adagrad": settings["adagrad"]} {
+		b.Run(name, func(b *testing.B) {
+			o := make1(b, s)
+			table := NewRows(1, o.Slots())
+			rows, g := make([]uint32, 3000), make([]float32, 3000)
+			for i := range rows {
+				rows[i], _ = table.Add(uint64(i))
+				g[i] = float32(i%7) - 3
+			}
+			for b.Loop() {
+				o.Rows(&table, rows, g, 1.0/64)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/3000, "ns/row")
+		})
+	}
+}
