@@ -94,6 +94,15 @@ func (s Set) Contains(x int64) bool {
 	return i < len(s.r) && s.r[i].Lo <= x
 }
 
+// Next is the smallest member that is at least x; false if there is none.
+func (s Set) Next(x int64) (int64, bool) {
+	i := s.search(x)
+	if i == len(s.r) {
+		return 0, false
+	}
+	return max(x, s.r[i].Lo), true
+}
+
 // search returns the first interval that ends at x or above.
 func (s Set) search(x int64) int {
 	return sort.Search(len(s.r), func(i int) bool { return s.r[i].Hi >= x })
