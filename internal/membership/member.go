@@ -122,7 +122,7 @@ func (m *Member) lose(err error) {
 // that the lease is gone.
 func (m *Member) keepAlive(ctx context.Context) {
 	period, retry := m.ttl/4, m.ttl/20
-	pause := period
+	pause, failing := period, false
 	for m.sleep(ctx, pause) {
 		sent := m.c.Clock.Now()
 		ttl, err := m.renew(ctx, period)
@@ -131,7 +131,10 @@ func (m *Member) keepAlive(ctx context.Context) {
 			return
 		case err == nil:
 			m.extend(sent, ttl)
-			pause = period
+			if failing {
+				m.c.Log.Info("the lease is renewed again")
+			}
+			pause, failing = period, false
 		case errors.Is(err, store.ErrLeaseNotFound):
 			m.lose(m.whyGone(ctx, period))
 			return
@@ -139,10 +142,10 @@ func (m *Member) keepAlive(ctx context.Context) {
 			m.lose(err)
 			return
 		default:
-			if pause == period {
+			if !failing {
 				m.c.Log.WithError(err).Warn("the lease was not renewed, trying again")
 			}
-			pause = retry
+			pause, failing = retry, true
 		}
 	}
 }
