@@ -141,6 +141,9 @@ func (s *Session) broken(f *FaultError) {
 // session is closed. A further Exchange may be made before; calls are handled
 // in order. With inFlight calls under way it waits for the oldest.
 func (s *Session) Exchange(ctx context.Context, push *Batch, meta PushMeta, pull *Batch) (*Call, error) {
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
 	select {
 	case s.slots <- struct{}{}:
 	case <-s.ctx.Done():

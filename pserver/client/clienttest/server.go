@@ -20,12 +20,10 @@ import (
 	"starfish/pserver/pb"
 )
 
-// Cell names one value: an element of a dense parameter (Key is its index) or
-// of a row.
-type Cell struct {
+// Row names a row of a table, or a block of a dense parameter (Key is its number).
+type Row struct {
 	Param uint16
 	Key   uint64
-	At    int
 }
 
 // Push is a push as the server applied it.
@@ -51,7 +49,7 @@ type Server struct {
 	pb.UnimplementedPServerServer
 
 	mu       sync.Mutex
-	values   map[Cell]float32
+	rows     map[Row][]float32
 	parts    map[int]int
 	pushes   []Push
 	messages int
@@ -66,14 +64,16 @@ func (s *Server) Start(t testing.TB, n transport.Network, addr string) {
 	t.Helper()
 	l, err := n.Listen(addr)
 	require.NoError(t, err)
-	s.values, s.parts = map[Cell]float32{}, map[int]int{}
+	s.rows, s.parts = map[Row][]float32{}, map[int]int{}
 	s.addr, s.grpc = l.Addr(), transport.NewServer()
 	pb.RegisterPServerServer(s.grpc, s)
 	done := make(chan error, 1)
 	go func() { done <- s.grpc.Serve(l) }()
 	t.Cleanup(func() {
 		s.grpc.Stop()
-		require.NoError(t, <-done)
+		if err := <-done; err != nil { // stopped before it began
+			require.ErrorIs(t, err, grpc.ErrServerStopped)
+		}
 	})
 }
 
@@ -87,18 +87,18 @@ func (s *Server) Owner(shard int) membership.Owner {
 	}
 }
 
-// Set gives a cell a value; others are 0.
-func (s *Server) Set(c Cell, v float32) {
+// Set gives a row or block its values; others are 0.
+func (s *Server) Set(r Row, values ...float32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.values[c] = v
+	s.rows[r] = values
 }
 
-// Values are all cells that were set or pushed.
-func (s *Server) Values() map[Cell]float32 {
+// Rows are all rows and blocks that were set or pushed.
+func (s *Server) Rows() map[Row][]float32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return maps.Clone(s.values)
+	return maps.Clone(s.rows)
 }
 
 // Pushes are the pushes in the order of their last parts.
@@ -190,14 +190,12 @@ func (s *Server) push(shard int, p *wire.PushData) wire.Code {
 		panic(fmt.Sprintf("shard %d gets part %d instead of %d", shard, p.Part, s.parts[shard]))
 	}
 	for _, d := range p.Dense {
-		for i, v := range d.Values {
-			s.values[Cell{Param: d.Param, Key: uint64(d.Block)*job.BlockSize + uint64(i)}] += v
-		}
+		s.add(Row{d.Param, uint64(d.Block)}, d.Values)
 	}
 	for _, rows := range p.Sparse {
 		dim := s.Parameters.List[rows.Param].Dim
-		for i, v := range rows.Values {
-			s.values[Cell{Param: rows.Param, Key: rows.Keys[i/dim], At: i % dim}] += v
+		for i, k := range rows.Keys {
+			s.add(Row{rows.Param, k}, rows.Values[i*dim:(i+1)*dim])
 		}
 	}
 	s.parts[shard]++
@@ -212,26 +210,28 @@ func (s *Server) push(shard int, p *wire.PushData) wire.Code {
 	return wire.Applied
 }
 
+func (s *Server) add(r Row, values []float32) {
+	if s.rows[r] == nil {
+		s.rows[r] = make([]float32, len(values))
+	}
+	for i, v := range values {
+		s.rows[r][i] += v
+	}
+}
+
 func (s *Server) pull(r *wire.ShardRequest, to wire.Sink) {
 	for _, d := range r.Dense {
-		q := s.Parameters.List[d.Param]
-		from := int(d.Block) * job.BlockSize
-		n := 1
-		for _, k := range q.Shape {
-			n *= k
-		}
-		dst := to.Values(min(job.BlockSize, n-from))
-		for i := range dst {
-			dst[i] = s.values[Cell{Param: d.Param, Key: uint64(from + i)}]
-		}
+		s.get(Row{d.Param, uint64(d.Block)}, to.Values(s.Parameters.List[d.Param].BlockLen(int(d.Block))))
 	}
 	for _, k := range r.Sparse {
-		dim := s.Parameters.List[k.Param].Dim
-		dst := to.Values(dim * len(k.Keys))
-		for i := range dst {
-			dst[i] = s.values[Cell{Param: k.Param, Key: k.Keys[i/dim], At: i % dim}]
+		for _, key := range k.Keys {
+			s.get(Row{k.Param, key}, to.Values(s.Parameters.List[k.Param].Dim))
 		}
 	}
+}
+
+func (s *Server) get(r Row, dst []float32) {
+	clear(dst[copy(dst, s.rows[r]):])
 }
 
 // Progress tells of each chunk the next batch, from the pushes that came.
