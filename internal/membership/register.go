@@ -120,19 +120,21 @@ func Register(ctx context.Context, c Config) (*Member, error) {
 		return nil, fmt.Errorf("register: %w", err)
 	}
 	r := &registrar{Config: c}
-	for warned := false; ; warned = true {
+	var last error // why the last attempt but the present one failed
+	for {
 		m, err := r.attempt(ctx)
 		switch {
 		case err == nil:
 			return m, nil
-		case ctx.Err() != nil || fatal(err):
+		case fatal(err) || ctx.Err() != nil && last == nil:
 			return nil, fmt.Errorf("register %s: %w", c.key(), err)
-		case !warned:
+		case ctx.Err() != nil:
+			return nil, fmt.Errorf("register %s: %w, after %w", c.key(), err, last)
+		case last == nil:
 			c.Log.WithError(err).Warn("cannot register yet, trying again")
 		}
-		if cause := clock.Sleep(ctx, c.Clock, registerPause); cause != nil {
-			return nil, fmt.Errorf("register %s: %w (%w)", c.key(), cause, err)
-		}
+		last = err
+		_ = clock.Sleep(ctx, c.Clock, registerPause) // the next attempt sees that ctx has ended
 	}
 }
 
