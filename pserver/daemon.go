@@ -1,22 +1,321 @@
 package pserver
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
-// Server is the pserver daemon.
-type Server struct{ cfg Config }
+	"github.com/google/uuid"
+	"github.com/sirupsen/logrus"
 
-// Status is the content of /status.
-type Status struct{}
+	"starfish/checkpoint"
+	"starfish/etcdqueue"
+	"starfish/internal/clock"
+	"starfish/internal/membership"
+	"starfish/internal/transport"
+	"starfish/job"
+)
+
+// Server is the pserver daemon: it owns shards as long as it is a member of
+// the job, serves them, saves them, and restores those that it claims.
+//
+// One goroutine, in tenure, follows the records of the job and decides what is
+// owned; each owned shard has a keeper, a goroutine that restores, compares
+// and saves it, one thing after the other, so that saves of a shard never
+// overlap; each stream of a trainer has the goroutine that gRPC gives it. They
+// meet in the table, which the streams read without a lock.
+//
+// Lock order: Server.mu, then held.mu, then the shard's.
+type Server struct {
+	cfg     Config
+	log     logrus.FieldLogger
+	metrics *metrics
+	stage   *Stage
+
+	// sources numbers the streams, for the parts that they stage.
+	sources atomic.Uint64
+	// table has for each shard what is owned here, or nil. It is replaced, never
+	// changed; only the goroutine in tenure replaces it.
+	table atomic.Pointer[[]*held]
+	// stopping: an orderly stop has begun, and nothing is answered any more.
+	stopping atomic.Bool
+	// faults takes what ends the process: the first one counts.
+	faults chan error
+
+	mu          sync.Mutex
+	job         *job.Job
+	queue       *etcdqueue.Queue
+	member      *membership.Member
+	incarnation string
+	address     string
+	state       etcdqueue.State
+	waiting     string
+}
 
 // New checks the configuration. It does no I/O.
-func New(cfg Config) (*Server, error) { return &Server{cfg: cfg}, cfg.Validate() }
+func New(cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, job.Exit(job.ExitUsage, err)
+	}
+	cfg.setDefaults()
+	s := &Server{
+		cfg: cfg, log: cfg.Log.WithField("pserver", cfg.Name), stage: NewStage(0),
+		faults: make(chan error, 1), incarnation: uuid.NewString(), waiting: "not started",
+	}
+	s.table.Store(&[]*held{})
+	m, err := newMetrics(cfg.Registerer, s)
+	if err != nil {
+		return nil, fmt.Errorf("pserver: register metrics: %w", err)
+	}
+	s.metrics = m
+	return s, nil
+}
 
 // Run serves the job until it is complete, until ctx ends (an orderly stop:
-// nil), or until something is fatal: the error's job.ExitCode says what.
-func (s *Server) Run(ctx context.Context) error { return nil }
+// nil), or until something is fatal: job.ExitCode of the error says what.
+func (s *Server) Run(ctx context.Context) error {
+	err := s.run(ctx)
+	s.wait("stopped")
+	if ctx.Err() != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())) {
+		return nil
+	}
+	return exit(err)
+}
 
-// Ready tells why the pserver does not serve, nil if it does.
-func (s *Server) Ready() error { return nil }
+func (s *Server) run(ctx context.Context) error {
+	stopService, err := s.listen()
+	if err != nil {
+		return job.Exit(job.ExitUsage, fmt.Errorf("listen on %s: %w", s.cfg.Listen, err))
+	}
+	defer stopService()
+	if err := s.findJob(ctx); err != nil {
+		return err
+	}
+	defer s.queue.Close()
+	over, err := s.over(ctx)
+	if over || err != nil {
+		return err
+	}
+	if err := s.openDirectory(ctx); err != nil {
+		return err
+	}
+	return s.live(ctx)
+}
 
-// Status says what the pserver does and what it waits for.
-func (s *Server) Status() Status { return Status{} }
+// findJob makes or awaits the job, and opens its queue.
+func (s *Server) findJob(ctx context.Context) error {
+	if s.cfg.Create != nil {
+		s.wait("creating the job")
+		if err := s.cfg.Create(ctx); err != nil {
+			return err
+		}
+	}
+	s.wait("waiting for the job to be submitted")
+	j, err := job.Wait(ctx, s.cfg.Store)
+	if err != nil {
+		return fmt.Errorf("read the job: %w", err)
+	}
+	q, err := etcdqueue.New(etcdqueue.Config{
+		Store: s.cfg.Store, Clock: s.cfg.Clock, Lanes: j.Spec.Queue.Lanes,
+		Shuffle: j.Spec.Train.Shuffle, Seed: j.Spec.Train.Seed, Passes: j.Spec.Train.Passes,
+		MaxFailures: j.Spec.Queue.MaxFailures, StallTimeout: j.Spec.Queue.StallTimeout,
+		Log: s.log,
+	})
+	if err != nil {
+		return fmt.Errorf("open the queue: %w", err)
+	}
+	if s.cfg.CheckpointDir == "" {
+		s.cfg.CheckpointDir = j.Spec.Checkpoint.Dir
+	}
+	table := make([]*held, j.Parameters.Shards)
+	s.table.Store(&table)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.job, s.queue = &j, q
+	s.log = s.log.WithField("job", j.Spec.Job)
+	return nil
+}
+
+// over tells whether the job has ended already.
+func (s *Server) over(ctx context.Context) (bool, error) {
+	s.wait("reading the job's state")
+	for {
+		st, err := s.queue.State(ctx)
+		if err == nil {
+			return s.ended(st)
+		}
+		if !retryable(err) {
+			return false, err
+		}
+		if err := clock.Sleep(ctx, s.cfg.Clock, retryPause); err != nil {
+			return false, err
+		}
+	}
+}
+
+// ended notes the state, and tells whether it is the end.
+func (s *Server) ended(st etcdqueue.State) (bool, error) {
+	s.mu.Lock()
+	s.state = st
+	s.mu.Unlock()
+	switch st.Phase {
+	case etcdqueue.PhaseComplete:
+		return true, nil
+	case etcdqueue.PhaseFailed:
+		return true, job.Exitf(job.ExitFailure, "the job has failed: %s", st.Reason)
+	}
+	return false, nil
+}
+
+// openDirectory makes sure that the directory is the job's. A process that
+// does not see the checkpoints of a job that has some may not claim: it would
+// take a shard away from those who can restore it.
+func (s *Server) openDirectory(ctx context.Context) error {
+	s.wait("looking at the checkpoint directory")
+	dir, id := s.cfg.CheckpointDir, s.job.UUID
+	err := checkpoint.CheckMarker(s.cfg.FS, dir, id)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, checkpoint.ErrForeign) {
+		return job.Exit(job.ExitUsage, err)
+	}
+	if !errors.Is(err, checkpoint.ErrNoMarker) {
+		return err
+	}
+	var view membership.View
+	for {
+		if view, err = membership.ReadView(ctx, s.cfg.Store); err == nil {
+			break
+		}
+		if !retryable(err) {
+			return err
+		}
+		if err := clock.Sleep(ctx, s.cfg.Clock, retryPause); err != nil {
+			return err
+		}
+	}
+	for shard, o := range view.Shards {
+		if o.Listed && !s.cfg.AllowReinit {
+			return job.Exitf(job.ExitStateLost, "shard %d has checkpoints, but the directory %s does not hold the job's files "+
+				"(no file JOB): is it mounted? --allow-reinit begins anew without them", shard, dir)
+		}
+	}
+	err = checkpoint.Mark(s.cfg.FS, dir, id)
+	if errors.Is(err, checkpoint.ErrForeign) {
+		return job.Exit(job.ExitUsage, err)
+	}
+	return err
+}
+
+// live is a member of the job, again and again after each lost lease.
+func (s *Server) live(ctx context.Context) error {
+	previous := ""
+	for {
+		s.wait("registering")
+		m, err := membership.Register(ctx, membership.Config{
+			Store: s.cfg.Store, Clock: s.cfg.Clock, Role: membership.PServers,
+			Name: s.cfg.Name, Address: s.addressNow(), Version: s.cfg.Version,
+			Incarnation: s.incarnationNow(), Previous: previous,
+			TTL: s.job.Spec.LeaseTTL, SpecRev: s.job.SpecRev,
+			Takeover: s.cfg.Takeover, Probe: s.probe, Log: s.log,
+		})
+		if err != nil {
+			return err
+		}
+		err = s.tenure(ctx, m)
+		if !errors.Is(err, membership.ErrLost) {
+			return err
+		}
+		s.log.WithField("incarnation", m.Incarnation()).Warn("the lease was lost, registering again")
+		s.metrics.leasesLost.Inc()
+		previous = m.Incarnation()
+		s.mu.Lock()
+		s.member, s.incarnation = nil, uuid.NewString()
+		s.mu.Unlock()
+	}
+}
+
+// exit gives an error the exit code that it asks for.
+func exit(err error) error {
+	var e *job.ExitError
+	var superseded *membership.SupersededError
+	switch {
+	case err == nil || errors.As(err, &e):
+		return err
+	case errors.As(err, &superseded):
+		return job.Exit(job.ExitSuperseded, err)
+	case errors.Is(err, membership.ErrNameInUse), errors.Is(err, checkpoint.ErrForeign):
+		return job.Exit(job.ExitUsage, err)
+	case errors.Is(err, checkpoint.ErrNoneLoads):
+		return job.Exit(job.ExitStateLost, err)
+	}
+	return job.Exit(job.ExitFailure, err)
+}
+
+// retryPause lies between two attempts at something that failed and may heal.
+const retryPause = 250 * time.Millisecond
+
+// fail ends the process with err, unless something else does already.
+func (s *Server) fail(err error) {
+	select {
+	case s.faults <- err:
+	default:
+	}
+}
+
+// wait says what the process is doing, or what it waits for.
+func (s *Server) wait(what string) {
+	s.mu.Lock()
+	changed := s.waiting != what
+	s.waiting = what
+	s.mu.Unlock()
+	if changed && what != "" {
+		s.log.WithField("waiting", what).Debug("waiting")
+	}
+}
+
+func (s *Server) incarnationNow() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.incarnation
+}
+
+func (s *Server) addressNow() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.address
+}
+
+func (s *Server) stateNow() etcdqueue.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+func (c *Config) setDefaults() {
+	if c.Network == nil {
+		c.Network = transport.TCP
+	}
+	if c.FS == nil {
+		c.FS = checkpoint.OS
+	}
+	if c.Clock == nil {
+		c.Clock = clock.System
+	}
+	if c.Log == nil {
+		c.Log = discardLog()
+	}
+	if c.Listen == "" {
+		c.Listen = ":0"
+	}
+	if c.Recovery == "" {
+		c.Recovery = RecoveryAuto
+	}
+	if c.Drain == 0 {
+		c.Drain = DefaultDrain
+	}
+}

@@ -1,0 +1,349 @@
+package pserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+
+	"starfish/checkpoint"
+	"starfish/etcdqueue"
+	"starfish/internal/clock"
+	"starfish/internal/membership"
+	"starfish/internal/store"
+	"starfish/job"
+)
+
+const (
+	// startPause is how long a pserver waits at the job's start for the others
+	// that are meant to come, before it claims without them.
+	startPause = 2 * time.Second
+	// requestTimeout bounds a request to the store in the tenure's loop, so
+	// that the loop sees what else happens.
+	requestTimeout = 3 * time.Second
+)
+
+// tenure is what the process does as one member of the job.
+type tenure struct {
+	*Server
+	member *membership.Member
+	me     membership.Owner
+	view   membership.View
+	roster membership.Roster
+	waited bool // startPause is over
+	// keepers run under hold, which ends with the tenure.
+	keepers sync.WaitGroup
+	hold    context.Context //nolint:containedctx // the life of the keepers, not of one call
+	release context.CancelCauseFunc
+}
+
+// The reasons for which keepers end.
+var (
+	errEnded    = errors.New("pserver: the membership has ended")
+	errDropped  = errors.New("pserver: the shard has another owner")
+	errStopping = errors.New("pserver: stopping")
+)
+
+// tenure follows owners, pservers and state until the membership ends. It
+// returns membership.ErrLost if the process may register again.
+func (s *Server) tenure(ctx context.Context, m *membership.Member) error {
+	t := &tenure{Server: s, member: m, me: membership.Owner{Name: m.Name(), Incarnation: m.Incarnation(), Address: m.Address()}}
+	t.hold, t.release = context.WithCancelCause(context.WithoutCancel(ctx))
+	s.mu.Lock()
+	s.member = m
+	s.mu.Unlock()
+	s.log.WithFields(logrus.Fields{"incarnation": m.Incarnation(), "address": m.Address()}).Info("registered")
+	s.wait("")
+	err := t.follow(ctx)
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
+		t.drain(ctx)
+		return nil
+	case job.ExitCode(exit(err)) == int(job.ExitStateLost):
+		t.drain(ctx) // the other shards are well
+		return err
+	}
+	t.stopping.Store(!errors.Is(err, membership.ErrLost))
+	t.release(errEnded)
+	t.keepers.Wait()
+	t.deregister(ctx)
+	return err
+}
+
+// follow handles one event after the other until something ends the tenure.
+func (t *tenure) follow(ctx context.Context) error {
+	watch, stop := context.WithCancel(ctx)
+	defer stop()
+	views := membership.WatchView(watch, t.cfg.Store, membership.View{})
+	rosters := membership.WatchRoster(watch, t.cfg.Store, membership.PServers)
+	states := t.queue.WatchState(watch)
+	start := t.cfg.Clock.Timer(startPause)
+	defer start.Stop()
+	again := t.cfg.Clock.Timer(0) // also after a claim that failed
+	defer func() { again.Stop() }()
+	for {
+		open := true
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-t.member.Lost():
+			return t.member.Err()
+		case err := <-t.faults:
+			return err
+		case st, ok := <-states:
+			if open = ok; ok {
+				if over, err := t.ended(st); over || err != nil {
+					return err
+				}
+				t.nudge()
+			}
+		case v, ok := <-views:
+			if open = ok; ok {
+				t.adopt(v)
+			}
+		case r, ok := <-rosters:
+			if open = ok; ok {
+				t.roster = r
+			}
+		case <-start.C():
+			t.waited = true
+		case <-again.C():
+		}
+		if !open { // a watch ends with its context, or when history went backwards
+			return cmp.Or(context.Cause(ctx), store.ErrHistory)
+		}
+		err := t.claim(ctx)
+		if err != nil && (!retryable(err) || errors.Is(err, membership.ErrLost)) {
+			return err
+		}
+		if err != nil {
+			t.log.WithError(err).Warn("cannot claim yet, trying again")
+			again.Stop()
+			again = t.cfg.Clock.Timer(retryPause)
+		}
+	}
+}
+
+// claim claims what this process should own by the last view and roster.
+func (t *tenure) claim(ctx context.Context) error {
+	shards := t.plan()
+	if len(shards) == 0 {
+		t.wait(t.idle())
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	v, err := membership.Claim(ctx, t.cfg.Store, t.member, t.job.SpecRev, shards)
+	if err != nil {
+		return err
+	}
+	t.adopt(v)
+	return nil
+}
+
+// idle says why nothing is claimed, if nothing is owned.
+func (t *tenure) idle() string {
+	for _, h := range *t.table.Load() {
+		if h != nil {
+			return ""
+		}
+	}
+	if n, want := len(t.roster.Members), t.job.Spec.Run.Pservers; !t.waited && n < want {
+		return fmt.Sprintf("waiting for pservers: %d of %d are registered", n, want)
+	}
+	return "standing by: every shard has an owner"
+}
+
+// plan says which shards to claim. What is still in memory from before the
+// lease was lost comes first: for everybody else it would be a restore.
+func (t *tenure) plan() []int {
+	if t.stateNow().Phase.Ended() {
+		return nil
+	}
+	v := t.view.Sized(t.job.Parameters.Shards)
+	registered := t.roster.Incarnations()
+	shards := membership.PlanClaim(v, registered, t.me, t.job.Spec.Run.Pservers, t.waited)
+	for shard, h := range *t.table.Load() {
+		o := v.Shards[shard]
+		if h != nil && h.member != t.member && (!o.Owned() || o.Incarnation == h.member.Incarnation()) &&
+			!slices.Contains(shards, shard) {
+			shards = append(shards, shard)
+		}
+	}
+	return shards
+}
+
+// adopt makes the table fit a view: it drops what is owned by others, and
+// takes up what is owned by us. A view older than the last one is ignored.
+func (t *tenure) adopt(v membership.View) {
+	if v.Revision <= t.view.Revision {
+		return
+	}
+	t.view = v
+	table := slices.Clone(*t.table.Load())
+	var begin []*held
+	for shard, h := range table {
+		next := t.successor(v, shard, h)
+		if next == h {
+			continue
+		}
+		if next != nil {
+			begin = append(begin, next)
+		}
+		if h != nil {
+			h.end(errDropped)
+		}
+		table[shard] = next
+	}
+	t.table.Store(&table)
+	for _, h := range begin {
+		t.keepers.Go(func() { t.keep(h) })
+	}
+}
+
+// successor is what the table should have for a shard by a view: h itself, if
+// nothing has changed.
+func (t *tenure) successor(v membership.View, shard int, h *held) *held {
+	generation := v.Generation(shard, t.me.Incarnation)
+	switch {
+	case generation == 0 && h == nil:
+		return nil
+	case generation == 0 && h.member != t.member && shard < len(v.Shards) && v.Shards[shard].Generation == h.generation:
+		return h // nobody has claimed it since: the memory may still be of use
+	case generation == 0:
+		t.log.WithFields(logrus.Fields{"shard": shard, "generation": h.generation}).Warn("the shard has another owner, dropping it")
+		return nil
+	case h != nil && h.generation == generation && h.member == t.member:
+		return h
+	}
+	next := newHeld(t, shard, generation, v.Shards[shard].Listed)
+	if h != nil {
+		next.after = h.done
+		// Every claim adds one to the generation, so if it has grown by one
+		// nobody has owned the shard between.
+		if h.generation+1 == generation && h.loaded.Load() {
+			next.core = h.core
+		}
+	}
+	return next
+}
+
+// nudge makes every keeper look at the state again.
+func (t *tenure) nudge() {
+	for _, h := range *t.table.Load() {
+		if h != nil {
+			select {
+			case h.nudged <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// drain is the orderly stop: answer nothing any more, save every shard, give
+// the shards up, deregister. It takes no longer than cfg.Drain; what does not
+// succeed by then is left to the successors, who replay.
+func (t *tenure) drain(ctx context.Context) {
+	t.wait("stopping: last checkpoints")
+	t.stopping.Store(true)
+	t.release(errStopping)
+	t.keepers.Wait()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.cfg.Drain)
+	defer cancel()
+	var saves errgroup.Group
+	saves.SetLimit(2)
+	var shards []int
+	for shard, h := range *t.table.Load() {
+		if h == nil || h.member != t.member {
+			continue
+		}
+		h.end(errStopping) // before the cut: what is acknowledged is in it
+		shards = append(shards, shard)
+		saves.Go(func() error {
+			if err := t.lastSave(ctx, h); err != nil {
+				t.log.WithFields(logrus.Fields{"shard": shard, "generation": h.generation}).WithError(err).
+					Error("no last checkpoint, the shard's successor replays")
+			}
+			return nil
+		})
+	}
+	_ = saves.Wait()
+	t.wait("stopping: giving up the shards")
+	if len(shards) > 0 {
+		if _, err := membership.Release(ctx, t.cfg.Store, t.member, shards); err != nil {
+			t.log.WithError(err).Warn("the shards were not given up, they are free when the registration is gone")
+		}
+	}
+	t.deregister(ctx)
+}
+
+// lastSave saves a shard that has been loaded, again and again until it works
+// or cannot.
+func (t *tenure) lastSave(ctx context.Context, h *held) error {
+	if !h.loaded.Load() {
+		return nil
+	}
+	for {
+		err := t.save(ctx, h, saveStop)
+		if err == nil || errors.Is(err, checkpoint.ErrNotOwner) || errors.Is(err, ErrBroken) {
+			return err
+		}
+		if cause := clock.Sleep(ctx, t.cfg.Clock, retryPause); cause != nil {
+			return err
+		}
+	}
+}
+
+// deregister ends the membership and revokes the lease.
+func (t *tenure) deregister(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	defer cancel()
+	if err := t.member.Close(ctx); err != nil {
+		t.log.WithError(err).Warn("the lease was not revoked, it will expire")
+	}
+}
+
+// failJob ends the job for everybody because a shard that is owned here has
+// broken. If it is not owned here any more, its weights count for nothing.
+func (t *tenure) failJob(ctx context.Context, h *held, broken error) error {
+	reason := fmt.Sprintf("training diverged on shard %d: %v", h.shard, broken)
+	for {
+		v, err := membership.ReadView(ctx, t.cfg.Store)
+		if err == nil && v.Generation(h.shard, t.me.Incarnation) != h.generation {
+			return nil
+		}
+		if err == nil {
+			err = t.queue.Finish(ctx, etcdqueue.PhaseFailed, reason, nil, v.Guard())
+		}
+		if err == nil || errors.Is(err, etcdqueue.ErrPhase) {
+			return job.Exitf(job.ExitFailure, "%s", reason)
+		}
+		if !retryable(err) && !errors.Is(err, etcdqueue.ErrGuard) {
+			return err
+		}
+		if cause := clock.Sleep(ctx, t.cfg.Clock, retryPause); cause != nil {
+			return nil //nolint:nilerr // the keeper has ended; whoever replays meets the same
+		}
+	}
+}
+
+// retryable tells the errors that may heal by themselves from those that never do.
+func retryable(err error) bool {
+	var superseded *membership.SupersededError
+	for _, fatal := range []error{
+		store.ErrHistory, store.ErrInvalid, membership.ErrVersion, membership.ErrJobChanged,
+		etcdqueue.ErrFormat, etcdqueue.ErrMismatch, etcdqueue.ErrNoQueue, etcdqueue.ErrClosed,
+		etcdqueue.ErrGuard, etcdqueue.ErrPhase, checkpoint.ErrNotOwner, errLostShard,
+	} {
+		if errors.Is(err, fatal) {
+			return false
+		}
+	}
+	return !errors.As(err, &superseded)
+}

@@ -1,0 +1,209 @@
+package pserver
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"starfish/checkpoint"
+	"starfish/etcdqueue"
+	"starfish/internal/clock"
+	"starfish/internal/membership"
+	"starfish/pserver/ledger"
+)
+
+// held is one ownership of one shard. Its core may outlive it: see successor.
+type held struct {
+	shard      int
+	generation int64
+	listed     bool // there were checkpoints when it was claimed
+	member     *membership.Member
+	core       *Shard // nil until the keeper has made it
+	// after is closed when the keeper of the ownership before has ended.
+	after <-chan struct{}
+	// ok is Owns as a value, made once for the hot path.
+	ok func() bool
+
+	// loaded: core has its content. serving: and may be asked.
+	loaded  atomic.Bool
+	serving atomic.Bool
+	ended   atomic.Bool
+
+	ctx    context.Context //nolint:containedctx // the ownership's life
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	nudged chan struct{}
+
+	// For the keeper alone.
+	reinit  bool
+	orphans bool // a file may lie about that is not listed
+	fresh   bool // nothing was saved under this generation yet
+	settled int64
+	covered bool
+
+	mu     sync.Mutex
+	step   string
+	saved  lastSave
+	saving error
+	// recovered is how long the shard was not served after it was claimed.
+	recovered time.Duration
+}
+
+// lastSave is the newest checkpoint of this ownership.
+type lastSave struct {
+	at      time.Time
+	meta    checkpoint.Meta
+	summary ledger.Summary
+}
+
+func newHeld(t *tenure, shard int, generation int64, listed bool) *held {
+	h := &held{
+		shard: shard, generation: generation, listed: listed, member: t.member, fresh: true,
+		done: make(chan struct{}), nudged: make(chan struct{}, 1), step: "claimed",
+	}
+	h.ok = h.owns
+	h.ctx, h.cancel = context.WithCancelCause(t.hold)
+	return h
+}
+
+// owns tells whether the shard is certain to be owned here. It is asked under
+// the shard's lock before anything changes, and again before an answer goes out.
+func (h *held) owns() bool { return !h.ended.Load() && h.member.Alive() }
+
+// end makes the ownership serve nothing any more.
+func (h *held) end(why error) {
+	h.ended.Store(true)
+	h.cancel(why)
+}
+
+func (h *held) doing(step string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.step = step
+}
+
+func (h *held) owner() checkpoint.Owner {
+	return checkpoint.Owner{Shard: h.shard, Incarnation: h.member.Incarnation(), Generation: h.generation}
+}
+
+func (s *Server) logOf(h *held) *logrus.Entry {
+	return s.log.WithFields(logrus.Fields{"shard": h.shard, "generation": h.generation})
+}
+
+// keep is a shard's keeper: restore, serve, compare with the queue, save, until
+// the ownership ends. An error that is fatal to the process goes to faults.
+func (t *tenure) keep(h *held) {
+	defer close(h.done)
+	if h.after != nil {
+		<-h.after
+	}
+	err := t.restore(h.ctx, h)
+	if err == nil {
+		err = t.tend(h)
+	}
+	if err != nil && h.ctx.Err() == nil {
+		t.logOf(h).WithError(err).Error("the shard cannot be kept")
+		t.fail(err)
+	}
+}
+
+// tend looks after a shard that is being served. It returns when the ownership
+// ends, or with what is fatal.
+func (t *tenure) tend(h *held) error {
+	rhythm := newRhythm(t.job.Spec.Checkpoint.Interval, t.cfg.Clock.Now())
+	for {
+		pause, err := t.look(h, rhythm)
+		if err != nil {
+			return err
+		}
+		timer := t.cfg.Clock.Timer(pause)
+		select {
+		case <-h.ctx.Done():
+			timer.Stop()
+			return nil
+		case <-h.nudged:
+			timer.Stop()
+		case <-timer.C():
+		}
+	}
+}
+
+// look does for a shard whatever is due, and says when to look again at the
+// latest. It goes by what is the case, not by what has happened: so a chunk
+// that is reopened while the job drains just means that later it drains again.
+func (t *tenure) look(h *held, r *rhythm) (time.Duration, error) {
+	if err := h.core.Err(); err != nil {
+		if err := t.failJob(h.ctx, h, err); err != nil {
+			return 0, err
+		}
+		return time.Minute, nil // not owned any more; the view will say so
+	}
+	st := t.stateNow()
+	if h.settled < max(st.Revision, 1) {
+		if again, err := t.settle(h); err != nil || again > 0 {
+			return again, err
+		}
+	}
+	if h.covered && h.finalDue() {
+		h.doing("writing the last checkpoint")
+		if err := t.save(h.ctx, h, saveFinal); err != nil {
+			return t.trouble(h, "no last checkpoint yet, trying again", err)
+		}
+	}
+	h.doing("serving")
+	now := t.cfg.Clock.Now()
+	if r.due(now) {
+		err := t.saveInterval(h)
+		t.metrics.skipped(r.done(now, t.cfg.Clock.Now()))
+		if err != nil && h.ctx.Err() == nil {
+			t.logOf(h).WithError(err).Error("checkpoint not written")
+		}
+	}
+	return r.wait(t.cfg.Clock.Now()), nil
+}
+
+// settle compares the ledger with the queue, and notes how far it came. A
+// positive duration says when to try again.
+func (t *tenure) settle(h *held) (time.Duration, error) {
+	h.doing("comparing the ledger with the queue")
+	st, covered, err := t.compare(h.ctx, h)
+	if err != nil {
+		return t.trouble(h, "cannot compare the ledger with the queue yet, trying again", err)
+	}
+	h.settled, h.covered = st.Revision, covered && st.Phase == etcdqueue.PhaseDraining
+	return 0, nil
+}
+
+// trouble sorts the errors of a keeper: fatal ones come back, others are a
+// reason to try again soon.
+func (t *tenure) trouble(h *held, what string, err error) (time.Duration, error) {
+	switch {
+	case h.ctx.Err() != nil, errors.Is(err, ErrBroken):
+		return retryPause, nil
+	case errors.Is(err, errLostShard), errors.Is(err, checkpoint.ErrNotOwner),
+		errors.Is(err, etcdqueue.ErrGuard), errors.Is(err, etcdqueue.ErrPhase):
+		h.doing("waiting for news about the owners") // they decide, or the state does
+		return retryPause, nil
+	case !retryable(err):
+		return 0, err
+	}
+	t.logOf(h).WithError(err).Warn(what)
+	h.doing(what + ": " + err.Error())
+	return retryPause, nil
+}
+
+// finalDue tells whether the newest checkpoint of this ownership lacks a pass
+// that the ledger covers.
+func (h *held) finalDue() bool {
+	h.mu.Lock()
+	saved := h.saved
+	h.mu.Unlock()
+	return h.fresh || saved.meta.Passes < h.core.Stats().Summary.Passes
+}
+
+// pause waits between two attempts of a keeper.
+func (t *tenure) pause(ctx context.Context) error { return clock.Sleep(ctx, t.cfg.Clock, retryPause) }

@@ -1,0 +1,127 @@
+package pserver
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/sirupsen/logrus"
+
+	"starfish/etcdqueue"
+)
+
+// Status is the content of /status.
+type Status struct {
+	Name        string          `json:"name"`
+	Job         string          `json:"job,omitempty"`
+	UUID        string          `json:"uuid,omitempty"`
+	Incarnation string          `json:"incarnation"`
+	Address     string          `json:"address,omitempty"`
+	Phase       etcdqueue.Phase `json:"phase,omitempty"`
+	Pass        int             `json:"pass"`
+	// Registered: the process is a member, and its lease has not ended yet.
+	Registered bool `json:"registered"`
+	// Waiting says what the process waits for; empty while it serves.
+	Waiting     string        `json:"waiting,omitempty"`
+	StagedBytes int64         `json:"staged_bytes"`
+	Shards      []ShardStatus `json:"shards"`
+}
+
+// ShardStatus is one shard's part of Status.
+type ShardStatus struct {
+	Shard      int   `json:"shard"`
+	Generation int64 `json:"generation"`
+	// Serving: trainers are answered. Doing says what its keeper does.
+	Serving    bool    `json:"serving"`
+	Doing      string  `json:"doing"`
+	Batches    int64   `json:"batches"`
+	Skipped    int64   `json:"skipped"`
+	Duplicates int64   `json:"duplicates"`
+	Lost       int64   `json:"lost"`
+	Replayed   int64   `json:"replayed"`
+	Records    int64   `json:"records"`
+	Rows       int64   `json:"rows"`
+	Bytes      int64   `json:"bytes"`
+	Passes     int     `json:"passes"` // covered from the first one on
+	Recovered  float64 `json:"recovered_seconds"`
+	// Checkpoint is the newest one of this ownership, CheckpointAge its age in
+	// seconds; null while there is none.
+	Checkpoint      *string  `json:"checkpoint"`
+	CheckpointAge   *float64 `json:"checkpoint_age_seconds"`
+	CheckpointError string   `json:"checkpoint_error,omitempty"`
+}
+
+// Status says what the pserver does and what it waits for.
+func (s *Server) Status() Status {
+	s.mu.Lock()
+	st := Status{
+		Name: s.cfg.Name, Incarnation: s.incarnation, Address: s.address,
+		Phase: s.state.Phase, Pass: s.state.Pass, Waiting: s.waiting,
+		Registered: s.member != nil && s.member.Alive(),
+		Shards:     []ShardStatus{},
+	}
+	if s.job != nil {
+		st.Job, st.UUID = s.job.Spec.Job, s.job.UUID.String()
+	}
+	s.mu.Unlock()
+	st.StagedBytes = s.stage.Held()
+	for _, h := range *s.table.Load() {
+		if h != nil {
+			st.Shards = append(st.Shards, s.shardStatus(h))
+		}
+	}
+	return st
+}
+
+func (s *Server) shardStatus(h *held) ShardStatus {
+	st := ShardStatus{Shard: h.shard, Generation: h.generation, Serving: h.serving.Load() && h.owns()}
+	h.mu.Lock()
+	st.Doing, st.Recovered = h.step, h.recovered.Seconds()
+	if h.saved.meta.Path != "" {
+		path, age := h.saved.meta.Path, s.cfg.Clock.Now().Sub(h.saved.at).Seconds()
+		st.Checkpoint, st.CheckpointAge = &path, &age
+	}
+	if h.saving != nil {
+		st.CheckpointError = h.saving.Error()
+	}
+	h.mu.Unlock()
+	if !h.loaded.Load() {
+		return st
+	}
+	if !h.owns() {
+		st.Doing = "paused: the lease may have ended"
+	}
+	c := h.core.Stats()
+	st.Batches, st.Skipped, st.Lost, st.Records = c.Total.Batches, c.Total.Skipped, c.Total.Lost, c.Total.Records
+	st.Duplicates, st.Replayed, st.Passes = c.Summary.Duplicates, c.Summary.Replayed, c.Summary.Passes
+	st.Rows, st.Bytes = c.Rows, c.Bytes
+	return st
+}
+
+// Ready tells why the pserver does not do what it should, nil if it does. A
+// pserver without shards is ready: it stands by.
+func (s *Server) Ready() error {
+	s.mu.Lock()
+	member, waiting := s.member, s.waiting
+	s.mu.Unlock()
+	switch {
+	case s.stopping.Load():
+		return errors.New("stopping")
+	case member == nil:
+		return errors.New(waiting)
+	case !member.Alive():
+		return errors.New("the lease may have ended")
+	}
+	for _, h := range *s.table.Load() {
+		if h != nil && !h.serving.Load() {
+			return fmt.Errorf("shard %d is being restored", h.shard)
+		}
+	}
+	return nil
+}
+
+func discardLog() logrus.FieldLogger {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	return l
+}
