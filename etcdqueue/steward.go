@@ -39,8 +39,8 @@ func (q *Queue) Turn(ctx context.Context, next func(pass int) (Manifest, bool), 
 			return s, nil
 		}
 		var puts []store.Op
+		m := passes[s.Pass].manifest
 		if after.Pass != s.Pass {
-			m := passes[s.Pass].manifest
 			if next != nil {
 				if given, ok := next(after.Pass); ok {
 					m = given
@@ -54,12 +54,26 @@ func (q *Queue) Turn(ctx context.Context, next func(pass int) (Manifest, bool), 
 			return State{}, fmt.Errorf("turn: %w", err)
 		}
 		if done {
+			q.turnedTo(s, after, m)
 			return after, nil
 		}
 		if err := q.pause(ctx, attempt); err != nil {
 			return State{}, err
 		}
 	}
+}
+
+// turnedTo puts the turn into the view, ahead of the watch.
+func (q *Queue) turnedTo(before, after State, m Manifest) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.view.state.Phase == "" || !q.view.setState(after) {
+		return // the follower has not begun, or has seen it already
+	}
+	if after.Pass != before.Pass {
+		q.mergeLocked(newPassView(&q.c, after.Pass, m, after.Revision, after.Revision, after.Lanes))
+	}
+	q.wakeLocked(true)
 }
 
 // writeState replaces `state` if it is as it was; false if it is not.
@@ -80,7 +94,14 @@ func (q *Queue) writeState(ctx context.Context, from State, to *State, puts []st
 // not fit into one read, every read has shown the same `state`: while that is
 // so, a finished pass stays finished, since a reopen would have changed it.
 func (q *Queue) takeable(ctx context.Context) (State, map[int]*passView, error) {
-	s, err := q.State(ctx)
+	// What the follower knows will do to begin with: it is verified below.
+	q.mu.Lock()
+	s := q.view.state
+	q.mu.Unlock()
+	var err error
+	if s.Phase == "" {
+		s, err = q.State(ctx)
+	}
 	for attempt := 0; err == nil; attempt++ {
 		passes := make(map[int]*passView)
 		now := s

@@ -99,8 +99,8 @@ func (q *Queue) Take(ctx context.Context, max int) ([]Task, error) {
 	}
 }
 
-// Changed waits until a Take may do better than the last one, which returned
-// ErrEmpty: something is Todo again, the pass or the phase has changed, or the
+// Changed waits until a Take may do better than the last one, which found
+// nothing: something is Todo again, the pass or the phase has changed, or the
 // queue cannot be used any more. It costs no request.
 func (q *Queue) Changed(ctx context.Context) error {
 	return q.await(ctx, func() bool { return q.news != q.emptyAt })
@@ -133,14 +133,14 @@ func (q *Queue) choose(w wish) (p *passView, picks []pick, tasks []Task, err err
 	if q.fatal != nil {
 		return nil, nil, nil, q.fatal
 	}
+	q.emptyAt = q.news
 	if n := min(len(q.takes.found), int(w.count)); n > 0 {
 		tasks = q.takes.found[:n:n]
 		q.takes.found = q.takes.found[n:]
 		return nil, nil, tasks, nil
 	}
 	switch s := q.view.state; s.Phase {
-	case PhaseTraining:
-	case PhaseDraining:
+	case PhaseTraining, PhaseDraining:
 	case PhaseComplete:
 		return nil, nil, nil, ErrDone
 	case PhaseFailed:
@@ -156,7 +156,6 @@ func (q *Queue) choose(w wish) (p *passView, picks []pick, tasks []Task, err err
 			}
 		}
 	}
-	q.emptyAt = q.news
 	return nil, nil, nil, ErrEmpty
 }
 
