@@ -42,8 +42,8 @@ func Follow(ctx context.Context, s Store, c clock.Clock, start, end string, chan
 			return context.Cause(ctx)
 		case errors.Is(err, ErrHistory):
 			return err
-		case err == nil:
-			continue
+		case err == nil || errors.Is(err, ErrCompacted):
+			continue // there is something to list
 		}
 		if err := clock.Sleep(ctx, c, pause); err != nil {
 			return err

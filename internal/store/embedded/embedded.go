@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/google/uuid"
 	"github.com/sirupsen/logrus"
@@ -52,13 +53,15 @@ type Config struct {
 
 // Server is a running etcd.
 type Server struct {
-	etcd *embed.Etcd
-	lock *os.File
+	etcd    *embed.Etcd
+	lock    *os.File
+	closing *atomic.Bool
 }
 
 // Start starts a server and waits until it serves.
 func Start(ctx context.Context, c Config) (*Server, error) {
-	cfg, err := config(c)
+	closing := new(atomic.Bool)
+	cfg, err := config(c, closing)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +74,7 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 		_ = lock.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
 	}
-	s := &Server{etcd: e, lock: lock}
+	s := &Server{etcd: e, lock: lock, closing: closing}
 	select {
 	case <-e.Server.ReadyNotify():
 		return s, nil
@@ -85,7 +88,7 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
 }
 
-func config(c Config) (*embed.Config, error) {
+func config(c Config, closing *atomic.Bool) (*embed.Config, error) {
 	if c.Dir == "" {
 		return nil, errors.New("embedded etcd: no directory")
 	}
@@ -113,7 +116,7 @@ func config(c Config) (*embed.Config, error) {
 	cfg.UnsafeNoFsync = !c.Durable
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, history
 	cfg.EnableGRPCGateway = false
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(c.Log))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(c.Log, closing))
 	return cfg, nil
 }
 
@@ -154,6 +157,7 @@ func (s *Server) Close() {
 	if s.lock == nil {
 		return
 	}
+	s.closing.Store(true)
 	s.etcd.Close()
 	_ = s.lock.Close() // releases it
 	s.lock = nil

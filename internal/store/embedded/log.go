@@ -1,6 +1,8 @@
 package embedded
 
 import (
+	"sync/atomic"
+
 	"github.com/sirupsen/logrus"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -8,20 +10,24 @@ import (
 
 // bridge is a logger for etcd that passes on what an operator may need: its
 // errors, and at level debug its warnings, which on a busy machine are many
-// and harmless.
-func bridge(log logrus.FieldLogger) *zap.Logger {
+// and harmless. Nothing is passed on once closing is set: an etcd that is
+// stopped calls each closed listener an error.
+func bridge(log logrus.FieldLogger, closing *atomic.Bool) *zap.Logger {
 	if log == nil {
 		return zap.NewNop()
 	}
-	return zap.New(&core{log: log.WithField("part", "etcd")})
+	return zap.New(&core{log: log.WithField("part", "etcd"), closing: closing})
 }
 
-type core struct{ log logrus.FieldLogger }
+type core struct {
+	log     logrus.FieldLogger
+	closing *atomic.Bool
+}
 
-func (c *core) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel }
+func (c *core) Enabled(l zapcore.Level) bool { return l >= zapcore.WarnLevel && !c.closing.Load() }
 
 func (c *core) With(fields []zapcore.Field) zapcore.Core {
-	return &core{log: c.log.WithFields(translate(fields))}
+	return &core{log: c.log.WithFields(translate(fields)), closing: c.closing}
 }
 
 func (c *core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
