@@ -1,0 +1,65 @@
+// Command pserver is the parameter server of a starfish job: it owns shards of
+// the job's parameters, applies what trainers push and answers what they pull.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"starfish/internal/admin"
+	"starfish/internal/cli"
+	"starfish/internal/store"
+	"starfish/job"
+	"starfish/pserver"
+	"starfish/trainer"
+	"starfish/trainer/model"
+)
+
+func main() {
+	os.Exit(cli.Main(command(), os.Args[1:], os.Stderr))
+}
+
+func command() *cobra.Command {
+	var d cli.Daemon
+	var cfg pserver.Config
+	var recovery string
+	c := cli.DaemonCommand(&d, "pserver", "Own shards of a starfish job's parameters and serve them to trainers",
+		func(ctx context.Context, st store.Store) error {
+			cfg.Recovery = pserver.Recovery(recovery)
+			return run(ctx, &d, cfg, store.Prefixed(st, job.Prefix(d.Job)))
+		})
+	fs := c.Flags()
+	fs.StringVar(&cfg.Listen, "listen", ":0", "address to serve on")
+	fs.StringVar(&cfg.Advertise, "advertise", "", "host:port that trainers dial (default: the host's name and the listener's port)")
+	fs.StringVar(&recovery, "recovery", string(pserver.RecoveryAuto), "one-barrier recovery mode of synchronous training: auto, always or never")
+	fs.StringVar(&cfg.CheckpointDir, "checkpoint-dir", "", "directory of the checkpoints (default: the spec's checkpoint.dir)")
+	fs.BoolVar(&cfg.AllowReinit, "allow-reinit", false, "let a shard of which no listed checkpoint loads begin anew (else exit 5)")
+	return c
+}
+
+func run(ctx context.Context, d *cli.Daemon, cfg pserver.Config, st store.Store) error {
+	registry := admin.NewRegistry()
+	cfg.Store, cfg.Name, cfg.Takeover = st, d.Name, d.Takeover
+	cfg.Log, cfg.Registerer, cfg.Version = d.Log, registry, cli.Version()
+	if d.Spec != nil {
+		cfg.Create = func(ctx context.Context) error { return create(ctx, st, d.Spec) }
+	}
+	s, err := pserver.New(cfg)
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	return d.ServeAdmin(ctx, registry, s.Ready, func() any { return s.Status() }, s.Run)
+}
+
+// create makes the job of a built-in model. Pservers know no models; this
+// program does, so that a job can be started by either daemon.
+func create(ctx context.Context, st store.Store, spec *job.Spec) error {
+	m, err := model.New(spec)
+	if err != nil {
+		return cli.Usage("%w", err)
+	}
+	_, err = trainer.CreateJob(ctx, st, spec, m)
+	return err
+}
