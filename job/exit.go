@@ -55,15 +55,20 @@ func (e *ExitError) Error() string { return e.Err.Error() }
 // Unwrap gives the wrapped error.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitCode is the code that a process which ends with err exits with: the
-// outermost ExitError's code, ExitFailure for any other error.
+// ExitCode is the code that a process which ends with err exits with: that of
+// the outermost ExitError, else ExitUsage for an error of a spec, else
+// ExitFailure.
 func ExitCode(err error) int {
-	if err == nil {
+	var exit *ExitError
+	var spec *SpecError
+	switch {
+	case err == nil:
 		return int(ExitOK)
+	case errors.As(err, &exit):
+		return int(exit.Code)
+	case errors.As(err, &spec), errors.Is(err, ErrSpecDiffers):
+		return int(ExitUsage)
+	default:
+		return int(ExitFailure)
 	}
-	var e *ExitError
-	if errors.As(err, &e) {
-		return int(e.Code)
-	}
-	return int(ExitFailure)
 }

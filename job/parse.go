@@ -123,10 +123,12 @@ var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 func (p *parse) syntax(err error) {
 	text := err.Error()
 	m := yamlLine.FindStringSubmatch(text)
-	at := place{}
+	at := place{line: 1} // the parser leaves out the line when it is the first
 	if m != nil {
-		at.line, _ = strconv.Atoi(m[1])
 		text = text[len(m[0]):]
+	}
+	if m != nil && m[1] != "" {
+		at.line, _ = strconv.Atoi(m[1])
 	}
 	p.addAt(at, "", "not valid YAML: %s", strings.ReplaceAll(text, "\n", "; "))
 }

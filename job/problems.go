@@ -21,8 +21,8 @@ type Problem struct {
 // String is "where: field: text".
 func (p Problem) String() string {
 	parts := make([]string, 0, 3)
-	for _, s := range []string{p.Where, p.Field, p.Text} {
-		if s != "" {
+	for i, s := range []string{p.Where, p.Field, p.Text} {
+		if s != "" && (i != 1 || p.Where != setPrefix+p.Field) {
 			parts = append(parts, s)
 		}
 	}
@@ -40,6 +40,8 @@ func (e *SpecError) Error() string {
 	}
 	return strings.Join(lines, "\n")
 }
+
+const setPrefix = "--set "
 
 // place is where a field was written: a line of the file, or a --set.
 type place struct {
@@ -77,7 +79,7 @@ func (p *problems) addAt(at place, path, format string, args ...any) {
 	where := p.file
 	switch {
 	case at.set != "":
-		where = "--set " + at.set
+		where = setPrefix + at.set
 	case at.line > 0 && where != "":
 		where = fmt.Sprintf("%s:%d", where, at.line)
 	case at.line > 0:

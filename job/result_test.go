@@ -1,0 +1,51 @@
+package job_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"starfish/job"
+)
+
+func TestResultJSON(t *testing.T) {
+	t.Parallel()
+	loss, auc, rate := 0.32, 0.902, 77526.5
+	r := job.Result{Job: "adult", UUID: "u", Phase: "complete", Mode: "async", Passes: 5, Records: 162805,
+		RecordsPerSecond: &rate, Train: job.TrainResult{Loss: &loss},
+		Test:   &job.TestResult{Records: 16281, Metrics: map[string]*float64{"loss": &loss, "auc": &auc, "accuracy": nil}},
+		Queue:  job.QueueResult{Chunks: 36, Complete: 180, Takes: 181, Requeued: 1},
+		Shards: []job.ShardState{{Shard: 0, Generation: 1, Batches: 2665}}}
+	text, err := json.Marshal(r)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"job":"adult","uuid":"u","phase":"complete","mode":"async","passes":5,"records":162805,
+		"seconds":null,"wall_seconds":null,"cpu_seconds":null,"records_per_second":77526.5,"train":{"loss":0.32},
+		"test":{"records":16281,"loss":0.32,"auc":0.902,"accuracy":null},
+		"queue":{"chunks":36,"complete":180,"failed":0,"takes":181,"requeued":1,"batches":0,"records":0},
+		"shards":[{"shard":0,"generation":1,"batches":2665,"skipped":0,"records":0,"duplicates":0,"lost":0,"replayed":0,"recovered_seconds":0}],
+		"restarts":{"pserver":0,"trainer":0}}`, string(text))
+	var back job.Result
+	require.NoError(t, json.Unmarshal(text, &back))
+	require.Equal(t, r, back)
+	for _, broken := range []string{`{"test":[]}`, `{"test":{"records":1.5}}`, `{"test":{"records":1,"auc":"x"}}`} {
+		require.Error(t, json.Unmarshal([]byte(broken), &back), broken)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, 0, job.ExitCode(nil))
+	require.NoError(t, job.Exit(job.ExitData, nil))
+	require.Equal(t, 1, job.ExitCode(io.EOF))
+	err := job.Exit(job.ExitData, io.ErrUnexpectedEOF)
+	require.Equal(t, 6, job.ExitCode(fmt.Errorf("trainer: %w", err)))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.EqualError(t, err, io.ErrUnexpectedEOF.Error())
+	require.Equal(t, 4, job.ExitCode(job.Exitf(job.ExitSuperseded, "by %s", "x")))
+	require.Equal(t, 2, job.ExitCode(fmt.Errorf("%w: x", job.ErrSpecDiffers)))
+	require.Equal(t, 7, job.ExitCode(job.Exit(job.ExitFailedChunks, job.Exit(job.ExitData, errors.New("x")))), "the outermost")
+}
