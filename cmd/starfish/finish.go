@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sort"
+	"strings"
+	"syscall"
+	"time"
+
+	"starfish/etcdqueue"
+	"starfish/internal/store"
+	"starfish/job"
+)
+
+// finish reports how the job ended: summary, result, export.
+func (r *runner) finish(ctx context.Context) error {
+	state, err := r.follow.queue.State(ctx)
+	if err != nil {
+		return err
+	}
+	if state.Phase == etcdqueue.PhaseFailed {
+		return r.failure(state)
+	}
+	res, err := readResult(ctx, r.store)
+	if err != nil {
+		return err
+	}
+	r.complete(res)
+	if r.opts.export != "" {
+		if err := r.export(ctx); err != nil {
+			return err
+		}
+	}
+	summary := r.out.out
+	if r.opts.result == "-" {
+		summary = r.out.err
+	}
+	if err := r.summarise(summary, res); err != nil {
+		return err
+	}
+	if err := r.writeResult(res); err != nil {
+		return err
+	}
+	if res.Queue.Failed > 0 && !r.opts.failedOK {
+		return job.Exitf(job.ExitFailedChunks, "%d chunks were quarantined and not trained (--allow-failed-chunks accepts that)", res.Queue.Failed)
+	}
+	return nil
+}
+
+// readResult reads the record `result`.
+func readResult(ctx context.Context, st store.Store) (*job.Result, error) {
+	kv, err := store.Lookup(ctx, st, job.KeyResult)
+	if err != nil {
+		return nil, fmt.Errorf("read the result: %w", err)
+	}
+	if !kv.Exists() {
+		return nil, fmt.Errorf("the job is complete and has no result")
+	}
+	var res job.Result
+	if err := json.Unmarshal(kv.Value, &res); err != nil {
+		return nil, fmt.Errorf("the record result: %w", err)
+	}
+	return &res, nil
+}
+
+// complete adds what only the run knows.
+func (r *runner) complete(res *job.Result) {
+	wall := r.clk.Now().Sub(r.started).Seconds()
+	cpu := (r.stats.processes.CPU + ownCPU()).Seconds()
+	res.WallSeconds, res.CPUSeconds = &wall, &cpu
+	if seconds, whole := r.follow.seconds(); whole {
+		res.Seconds = &seconds
+		if seconds > 0 {
+			rate := float64(res.Records) / seconds
+			res.RecordsPerSecond = &rate
+		}
+	}
+	res.Restarts.Pserver = r.stats.processes.Restarts[kindPserver]
+	res.Restarts.Trainer = r.stats.processes.Restarts[kindTrainer]
+	if k := r.stats.kills; k != nil {
+		res.Restarts.Kills = &job.Kills{Pserver: k[kindPserver], Trainer: k[kindTrainer]}
+	}
+}
+
+// ownCPU is the processor time of this process, the embedded etcd's included.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func (r *runner) writeResult(res *job.Result) error {
+	if r.opts.result == "" {
+		return nil
+	}
+	b, err := json.Marshal(res)
+	if err != nil {
+		return err
+	}
+	b = append(b, '\n')
+	if r.opts.result == "-" {
+		_, err = r.out.out.Write(b)
+		return err
+	}
+	return writeWhole(r.opts.result, func(f *os.File) error {
+		_, err := f.Write(b)
+		return err
+	})
+}
+
+func (r *runner) export(ctx context.Context) error {
+	j, err := job.Load(ctx, r.store)
+	if err != nil {
+		return err
+	}
+	n, err := exportText(ctx, &found{store: r.store, job: j, checkpoints: r.dir.checkpoints()}, r.opts.export)
+	if err != nil {
+		return err
+	}
+	r.log.WithField("file", r.opts.export).WithField("lines", n).Info("model exported")
+	return nil
+}
+
+// summarise writes the summary of a complete job.
+func (r *runner) summarise(w io.Writer, res *job.Result) error {
+	var b strings.Builder
+	summary(&b, res)
+	if !r.dir.temp {
+		fmt.Fprintf(&b, "kept      %s\n", r.dir.path)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// summary is a result for people.
+func summary(b *strings.Builder, res *job.Result) {
+	fmt.Fprintf(b, "job       %s complete: %s records in %d passes", res.Job, thousands(res.Records), res.Passes)
+	if res.Seconds != nil {
+		fmt.Fprintf(b, ", %.1f s", *res.Seconds)
+	}
+	if res.RecordsPerSecond != nil {
+		fmt.Fprintf(b, ", %s records/s", thousands(int64(*res.RecordsPerSecond)))
+	}
+	if res.WallSeconds != nil && res.CPUSeconds != nil {
+		fmt.Fprintf(b, " (the whole command: %.1f s, %.1f s of processor time)", *res.WallSeconds, *res.CPUSeconds)
+	}
+	b.WriteByte('\n')
+	if res.Train.Loss != nil {
+		fmt.Fprintf(b, "training  loss %.5f over the last pass, each batch before its update\n", *res.Train.Loss)
+	}
+	if res.Test != nil {
+		fmt.Fprintf(b, "test      %s records: %s\n", thousands(res.Test.Records), metrics(res.Test.Metrics))
+	}
+	q := res.Queue
+	fmt.Fprintf(b, "chunks    %s complete, %s failed; %s takes, %s requeued\n",
+		thousands(q.Complete), thousands(q.Failed), thousands(q.Takes), thousands(q.Requeued))
+	fmt.Fprintf(b, "shards    %s\n", shardLine(res.Shards))
+	fmt.Fprintf(b, "restarts  %d pservers, %d trainers", res.Restarts.Pserver, res.Restarts.Trainer)
+	if k := res.Restarts.Kills; k != nil {
+		fmt.Fprintf(b, "; kills between first take and last complete: %d pservers, %d trainers", k.Pserver, k.Trainer)
+	}
+	b.WriteByte('\n')
+}
+
+// metrics lists the metrics of the test data by name.
+func metrics(m map[string]*float64) string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for i, name := range names {
+		if v := m[name]; v == nil {
+			names[i] = name + " undefined"
+		} else {
+			names[i] = fmt.Sprintf("%s %.5f", name, *v)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// shardLine sums up the shards.
+func shardLine(shards []job.ShardState) string {
+	if len(shards) == 0 {
+		return "none"
+	}
+	sum := job.ShardState{}
+	equal := true
+	for _, s := range shards {
+		equal = equal && s.Batches == shards[0].Batches
+		sum.Skipped += s.Skipped
+		sum.Duplicates += s.Duplicates
+		sum.Lost += s.Lost
+		sum.Replayed += s.Replayed
+	}
+	text := fmt.Sprintf("%d, each with %s batches", len(shards), thousands(shards[0].Batches))
+	if !equal {
+		text = fmt.Sprintf("%d, WITH DIFFERENT NUMBERS OF BATCHES", len(shards))
+	}
+	return text + fmt.Sprintf("; %s skipped, %s lost, %s replayed, %s duplicates ignored",
+		thousands(sum.Skipped), thousands(sum.Lost), thousands(sum.Replayed), thousands(sum.Duplicates))
+}

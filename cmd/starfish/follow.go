@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"starfish/etcdqueue"
+	"starfish/internal/clock"
+	"starfish/internal/membership"
+	"starfish/internal/store"
+	"starfish/internal/transport"
+	"starfish/job"
+	"starfish/pserver/pb"
+)
+
+// follower watches a job from outside: when its first chunk was taken, when the
+// last lane changed, how far it is. It is the Window of the chaos killer.
+type follower struct {
+	st     store.Store
+	spec   *job.Spec
+	queue  *etcdqueue.Queue
+	clk    clock.Clock
+	opened chan struct{} // closed at the first take
+
+	mu    sync.Mutex
+	took  time.Time // of the first take
+	moved time.Time // of the last change of a lane
+	fresh bool      // nothing had been taken when the follower began
+}
+
+func newFollower(st store.Store, spec *job.Spec, clk clock.Clock) (*follower, error) {
+	q, err := etcdqueue.New(etcdqueue.Config{Store: st, Clock: clk, Lanes: spec.Queue.Lanes, Shuffle: spec.Train.Shuffle,
+		Seed: spec.Train.Seed, Passes: spec.Train.Passes, MaxFailures: spec.Queue.MaxFailures, StallTimeout: spec.Queue.StallTimeout})
+	if err != nil {
+		return nil, err
+	}
+	return &follower{st: st, spec: spec, queue: q, clk: clk, opened: make(chan struct{})}, nil
+}
+
+func (f *follower) close() { f.queue.Close() }
+
+// follow notes the times of changes of lanes until ctx ends.
+func (f *follower) follow(ctx context.Context) error {
+	first := true
+	revision := int64(0)
+	return store.Follow(ctx, f.st, f.clk, "queue/", store.PrefixEnd("queue/"), func(s store.Snapshot) {
+		newest := int64(0)
+		for _, kv := range s.KVs {
+			newest = max(newest, kv.ModRev)
+		}
+		f.note(first, newest > revision, newest == 0)
+		first, revision = false, max(revision, newest)
+	})
+}
+
+// note notes a look at the lanes: whether it is the first one, whether a lane
+// has changed since the one before, and whether there are no lanes yet.
+func (f *follower) note(first, changed, none bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if first {
+		f.fresh = none
+		return
+	}
+	if !changed {
+		return
+	}
+	f.moved = f.clk.Now()
+	if f.took.IsZero() {
+		f.took = f.moved
+		close(f.opened)
+	}
+}
+
+// took and moved as seen by this process; false if it did not see the job from
+// its first take on.
+func (f *follower) seconds() (float64, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.took.IsZero() {
+		return 0, false
+	}
+	return f.moved.Sub(f.took).Seconds(), f.fresh
+}
+
+// Opened is closed at the first take that the follower sees.
+func (f *follower) Opened() <-chan struct{} { return f.opened }
+
+// Open tells whether chunks are left to be trained: it is asked around each
+// kill, and reads the records themselves.
+func (f *follower) Open(ctx context.Context) bool {
+	state, err := f.queue.State(ctx)
+	if err != nil || state.Phase != etcdqueue.PhaseTraining {
+		return false
+	}
+	if state.Pass+1 < f.spec.Train.Passes {
+		return true
+	}
+	for _, pass := range state.Takeable() {
+		lanes, _, _, err := f.queue.Lanes(ctx, pass)
+		if err != nil {
+			return false
+		}
+		for _, l := range lanes {
+			if !l.Finished() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// look sees how far the job is.
+func (f *follower) look(ctx context.Context) (sight, etcdqueue.State, error) {
+	s := sight{passes: f.spec.Train.Passes, loss: math.NaN()}
+	totals, state, err := f.queue.Totals(ctx)
+	if err != nil {
+		return s, state, err
+	}
+	s.phase, s.pass = string(state.Phase), state.Pass
+	s.complete, s.records = totals.Complete+totals.Failed, totals.Records
+	if m, err := f.queue.Manifest(ctx, state.Pass); err == nil {
+		s.chunks = m.Chunks
+	}
+	s.pservers, s.trainers, err = f.members(ctx)
+	return s, state, err
+}
+
+// members counts the registered processes.
+func (f *follower) members(ctx context.Context) (pservers, trainers int, err error) {
+	r, err := store.Read(ctx, f.st, prefixRange(membership.PServers), prefixRange(membership.Trainers))
+	if err != nil {
+		return 0, 0, err
+	}
+	return len(r.KVs[0]), len(r.KVs[1]), nil
+}
+
+func prefixRange(role string) store.Op {
+	prefix := strings.TrimSuffix(role, "/") + "/"
+	return store.Range(prefix, store.PrefixEnd(prefix), 0)
+}
+
+// loss asks a pserver for the mean loss of a pass so far; NaN if there is no
+// answer.
+func (f *follower) loss(ctx context.Context, pass int) float64 {
+	view, err := membership.ReadView(ctx, f.st)
+	if err != nil {
+		return math.NaN()
+	}
+	for _, o := range view.Shards {
+		if o.Owned() {
+			return f.askLoss(ctx, o.Address, pass)
+		}
+	}
+	return math.NaN()
+}
+
+func (f *follower) askLoss(ctx context.Context, address string, pass int) float64 {
+	shards, err := shardStats(ctx, transport.TCP, address)
+	if err != nil {
+		return math.NaN()
+	}
+	for _, s := range shards {
+		for _, p := range s.Passes {
+			if int(p.Pass) == pass && p.Records > 0 {
+				return p.Loss / float64(p.Records)
+			}
+		}
+	}
+	return math.NaN()
+}
+
+// shardStats asks a pserver for the sums of its shards.
+func shardStats(ctx context.Context, n transport.Network, address string) ([]*pb.ShardStats, error) {
+	cc, err := transport.NewClient(n, address)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = cc.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, statsTimeout)
+	defer cancel()
+	r, err := pb.NewPServerClient(cc).Stats(ctx, &pb.StatsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return r.Shards, nil
+}
+
+// statsTimeout bounds a question that only a display depends on.
+const statsTimeout = time.Second

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"starfish/internal/cli"
+	"starfish/internal/supervise"
+	"starfish/job"
+	"starfish/trainer/model"
+)
+
+// The kinds of child processes.
+const (
+	kindPserver = "pserver"
+	kindTrainer = "trainer"
+)
+
+// options are the flags of `starfish run`.
+type options struct {
+	cli.Etcd
+	cli.Logging
+
+	spec       string
+	sets       []string
+	pservers   int
+	trainers   int
+	dir        string
+	result     string
+	export     string
+	chaosText  string
+	chaosSeed  uint64
+	failedOK   bool
+	reinit     bool
+	pserverBin string
+	trainerBin string
+
+	chaos supervise.Chaos
+}
+
+func runCommand(s streams) *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   "run -f SPEC.yaml",
+		Short: "Run a whole job on this machine",
+		Long: "Runs a whole job on this machine: an embedded etcd (or the one of --etcd-endpoints), and the\n" +
+			"job's pservers and trainers as processes that are restarted when they die.",
+		Example: "  starfish run -f examples/adult/adult.yaml\n" +
+			"  starfish run -f job.yaml --set train.passes=20 --dir run1 --result - --export model.txt\n" +
+			"  starfish run -f job.yaml --chaos pserver=5s,trainer=3s",
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			return run(c.Context(), &o, s)
+		},
+	}
+	o.register(c)
+	return c
+}
+
+func (o *options) register(c *cobra.Command) {
+	fs := c.Flags()
+	fs.StringVarP(&o.spec, "file", "f", "", "file of the job's spec (required)")
+	fs.StringArrayVar(&o.sets, "set", nil, "path=value overrides one field of the spec; may be repeated")
+	fs.IntVar(&o.pservers, "pservers", 0, "number of pservers (default: the spec's run.pservers)")
+	fs.IntVar(&o.trainers, "trainers", 0, "number of trainers (default: the spec's run.trainers)")
+	fs.StringVar(&o.dir, "dir", "", "directory of etcd's data, checkpoints and logs: kept, and resumed from if it exists\n"+
+		"(default: a temporary one that is removed at the end)")
+	fs.StringVar(&o.result, "result", "", "write the result as JSON to this file; - is stdout")
+	fs.StringVar(&o.export, "export", "", "write the trained model to this file, as text (.txt)")
+	fs.StringVar(&o.chaosText, "chaos", "", "kill random processes, such as pserver=5s,trainer=3s: one of that kind about that often")
+	fs.Uint64Var(&o.chaosSeed, "chaos-seed", 1, "seed of --chaos")
+	fs.BoolVar(&o.failedOK, "allow-failed-chunks", false, "exit 0 even if chunks were quarantined (else 7)")
+	fs.BoolVar(&o.reinit, "allow-reinit", false, "let a shard of which no checkpoint loads begin anew (else exit 5)")
+	fs.StringVar(&o.pserverBin, "pserver-binary", "", "program of the pservers (default: pserver beside starfish)")
+	fs.StringVar(&o.trainerBin, "trainer-binary", "", "program of the trainers, such as one with models of its own\n(default: trainer beside starfish)")
+	o.Etcd.Register(fs)
+	o.Logging.Register(fs)
+}
+
+// validate checks what can be checked without I/O.
+func (o *options) validate() error {
+	if o.spec == "" {
+		return cli.Usage("-f is missing: name the file of the job's spec")
+	}
+	if o.pservers < 0 || o.trainers < 0 {
+		return cli.Usage("--pservers %d, --trainers %d: a number of processes is not negative", o.pservers, o.trainers)
+	}
+	if o.chaosText != "" {
+		var err error
+		if o.chaos, err = supervise.ParseChaos(o.chaosText, kindPserver, kindTrainer); err != nil {
+			return cli.Usage("--chaos: %w", err)
+		}
+	}
+	return checkExportName(o.export)
+}
+
+// checkExportName refuses forms of export that this version does not write.
+func checkExportName(file string) error {
+	switch ext := strings.ToLower(filepath.Ext(file)); ext {
+	case ".safetensors", ".npz":
+		return cli.Usage("export to %s is not implemented in this version; .txt is", ext)
+	}
+	return nil
+}
+
+// readSpec reads the spec and puts the numbers of processes into it.
+func (o *options) readSpec() (*job.Spec, error) {
+	var opts []job.Option
+	if o.trainerBin == "" {
+		opts = append(opts, job.Models(model.Names()...))
+	}
+	if !o.resumes() {
+		opts = append(opts, job.CheckFiles())
+	}
+	spec, err := job.ReadSpec(o.spec, o.sets, opts...)
+	if err != nil {
+		return nil, cli.Usage("%w", err)
+	}
+	if o.pservers > 0 {
+		spec.Run.Pservers = o.pservers
+	}
+	if o.trainers > 0 {
+		spec.Run.Trainers = o.trainers
+	}
+	return spec, nil
+}
+
+// resumes tells whether there was a run in the directory: its job may be
+// complete, and its data gone.
+func (o *options) resumes() bool {
+	if o.dir == "" {
+		return false
+	}
+	_, err := os.Stat(workdir{path: o.dir}.runPath())
+	return err == nil
+}

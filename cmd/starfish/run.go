@@ -1,0 +1,379 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+
+	"starfish/etcdqueue"
+	"starfish/internal/cli"
+	"starfish/internal/clock"
+	"starfish/internal/store"
+	"starfish/internal/store/embedded"
+	"starfish/internal/supervise"
+	"starfish/job"
+	"starfish/trainer"
+	"starfish/trainer/model"
+)
+
+// The rhythm of a run.
+const (
+	lookEvery   = 250 * time.Millisecond // the live line
+	lossEvery   = time.Second
+	logEvery    = 10 * time.Second // where there is no live line
+	lingerAfter = 30 * time.Second // for processes to end by themselves once the job has ended
+)
+
+// runner is one `starfish run`.
+type runner struct {
+	opts *options
+	spec *job.Spec
+	dir  workdir
+	out  streams
+	scr  *screen
+	log  *logrus.Logger
+	clk  clock.Clock
+
+	started time.Time
+	store   store.Store // the job's part
+	follow  *follower
+	stats   tally
+	ended   atomic.Bool // the job is complete
+}
+
+// tally is what only the run knows of its processes.
+type tally struct {
+	processes supervise.Stats
+	kills     map[string]int // by kind; nil without --chaos
+}
+
+// run runs a job to its end, or until ctx ends.
+func run(ctx context.Context, o *options, out streams) error {
+	r := &runner{opts: o, out: out, scr: newScreen(out.err), clk: clock.System}
+	r.started = r.clk.Now()
+	var err error
+	if r.log, err = o.Logger(r.scr); err != nil {
+		return err
+	}
+	if r.spec, err = o.readSpec(); err != nil {
+		return err
+	}
+	if r.dir, err = openWorkdir(o.dir); err != nil {
+		return err
+	}
+	defer r.dir.close()
+	if err = r.within(ctx); ctx.Err() != nil && !r.ended.Load() && isStop(ctx, err) {
+		r.sayStopped()
+		return nil
+	}
+	return err
+}
+
+// isStop tells whether the error is only that the command was asked to stop.
+func isStop(ctx context.Context, err error) bool {
+	return err == nil || errors.Is(err, cli.ErrSignal) || errors.Is(err, context.Canceled) || errors.Is(err, context.Cause(ctx))
+}
+
+func (r *runner) sayStopped() {
+	if r.dir.temp {
+		r.log.Info("stopped before the end; without --dir nothing is kept")
+		return
+	}
+	r.log.WithField("dir", r.dir.path).Info("stopped before the end; the same command goes on from here")
+}
+
+// within runs the job while etcd runs.
+func (r *runner) within(ctx context.Context) error {
+	endpoints, stopEtcd, err := r.startEtcd(ctx)
+	if err != nil {
+		return err
+	}
+	defer stopEtcd()
+	conn := cli.Etcd{Endpoints: endpoints, Timeout: r.opts.Timeout}
+	st, closeStore, err := conn.Connect(ctx, r.log)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	r.store = store.Prefixed(st, job.Prefix(r.spec.Job))
+	resumed, err := r.prepare(ctx, endpoints)
+	if err != nil {
+		return err
+	}
+	defer r.follow.close()
+	state, err := r.follow.queue.State(ctx)
+	if err != nil && !errors.Is(err, etcdqueue.ErrNoQueue) {
+		return err
+	}
+	if !state.Phase.Ended() {
+		if err := r.train(ctx, endpoints, resumed); err != nil {
+			return err
+		}
+	}
+	return r.finish(ctx)
+}
+
+// startEtcd starts the embedded etcd, unless there is another.
+func (r *runner) startEtcd(ctx context.Context) ([]string, func(), error) {
+	if len(r.opts.Endpoints) > 0 {
+		return r.opts.Endpoints, func() {}, nil
+	}
+	srv, err := embedded.Start(ctx, embedded.Config{Dir: r.dir.etcd(), Durable: !r.dir.temp, Log: r.log})
+	if errors.Is(err, embedded.ErrInUse) {
+		return nil, nil, cli.Usage("--dir %s: another run is using it", r.dir.path)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return srv.Endpoints(), srv.Close, nil
+}
+
+// prepare makes the job, or finds it as it was left, which it tells.
+func (r *runner) prepare(ctx context.Context, endpoints []string) (resumed bool, err error) {
+	err = r.dir.writeRun(runFile{Job: r.spec.Job, Endpoints: endpoints, Embedded: len(r.opts.Endpoints) == 0})
+	if err != nil {
+		return false, err
+	}
+	if err := os.WriteFile(r.dir.spec(), append(r.spec.JSON(), '\n'), 0o644); err != nil {
+		return false, err
+	}
+	if resumed, err = r.makeJob(ctx); err != nil {
+		return resumed, err
+	}
+	r.follow, err = newFollower(r.store, r.spec, r.clk)
+	return resumed, err
+}
+
+// makeJob creates the job, unless it is there, or the trainers' program knows
+// models that this one does not: then the first of them does.
+func (r *runner) makeJob(ctx context.Context) (resumed bool, err error) {
+	j, err := job.Load(ctx, r.store)
+	if err == nil {
+		if d := job.Diff(j.Spec, r.spec); d != "" {
+			return true, cli.Usage("%w: %s", job.ErrSpecDiffers, d)
+		}
+		return true, nil
+	}
+	if !errors.Is(err, job.ErrNoJob) || r.opts.trainerBin != "" {
+		return false, ignore(err, job.ErrNoJob)
+	}
+	m, err := model.New(r.spec)
+	if err != nil {
+		return false, cli.Usage("%w", err)
+	}
+	_, err = trainer.CreateJob(ctx, r.store, r.spec, m)
+	return false, err
+}
+
+// ignore is err unless it is what.
+func ignore(err, what error) error {
+	if errors.Is(err, what) {
+		return nil
+	}
+	return err
+}
+
+// train runs the processes until the job has ended.
+func (r *runner) train(ctx context.Context, endpoints []string, resumed bool) error {
+	procs, err := r.processes(endpoints)
+	if err != nil {
+		return err
+	}
+	sup, err := supervise.New(supervise.Config{Processes: procs, Clock: r.clk, Log: r.log,
+		Finished: func(ctx context.Context) bool { return r.jobEnded(ctx) }})
+	if err != nil {
+		return err
+	}
+	killer := supervise.NewKiller(sup, r.opts.chaos, r.opts.chaosSeed, r.follow)
+	r.log.WithFields(logrus.Fields{"job": r.spec.Job, "pservers": r.spec.Run.Pservers, "trainers": r.spec.Run.Trainers,
+		"dir": r.dir.path, "resumed": resumed}).Info("job started")
+
+	watching, stopWatching := context.WithCancel(ctx)
+	running, stopRunning := context.WithCancelCause(ctx)
+	var g errgroup.Group
+	g.Go(func() error {
+		defer stopWatching()
+		return sup.Run(running)
+	})
+	g.Go(func() error {
+		err := r.follow.follow(watching)
+		if watching.Err() != nil {
+			return nil
+		}
+		stopRunning(err)
+		return err
+	})
+	g.Go(func() error { return killer.Run(watching) })
+	g.Go(func() error { return r.watch(watching, stopRunning) })
+	err = g.Wait()
+	stopRunning(nil)
+	r.scr.show("")
+	r.stats = tally{processes: sup.Stats()}
+	if r.opts.chaos != nil {
+		r.stats.kills = killer.Kills()
+	}
+	return r.judge(err)
+}
+
+// judge translates the end of the processes.
+func (r *runner) judge(err error) error {
+	var stop *supervise.StoppedError
+	switch {
+	case r.ended.Load():
+		if err != nil && !errors.Is(err, errLinger) {
+			r.log.WithError(err).Warn("the job is complete, but its processes did not end well")
+		}
+		return nil
+	case errors.As(err, &stop):
+		return job.Exit(job.Code(stop.Code), stop)
+	}
+	return err
+}
+
+// errLinger ends processes that stay although the job has ended.
+var errLinger = errors.New("processes went on after the end of the job")
+
+// jobEnded asks the store whether the job is complete.
+func (r *runner) jobEnded(ctx context.Context) bool {
+	state, err := r.follow.queue.State(ctx)
+	return err == nil && state.Phase == etcdqueue.PhaseComplete
+}
+
+// watch shows the progress until the job has ended, and then sees to it that
+// the processes end too.
+func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) error {
+	d := display{runner: r, loss: math.NaN()}
+	for {
+		s, state, err := r.follow.look(ctx)
+		switch {
+		case err != nil:
+			r.log.WithError(err).Debug("the job's state could not be read")
+		case state.Phase == etcdqueue.PhaseComplete:
+			r.ended.Store(true)
+			return r.linger(ctx, stop)
+		case state.Phase == etcdqueue.PhaseFailed:
+			stop(r.failure(state))
+			return nil
+		default:
+			d.show(ctx, s)
+		}
+		if clock.Sleep(ctx, r.clk, lookEvery) != nil {
+			return nil
+		}
+	}
+}
+
+func (r *runner) failure(state etcdqueue.State) error {
+	return job.Exitf(job.ExitFailure, "job %s has failed: %s", r.spec.Job, state.Reason)
+}
+
+// display shows what is seen of the job.
+type display struct {
+	*runner
+	meter  meter
+	loss   float64 // the last one that was learnt
+	lossAt time.Time
+	logAt  time.Time
+}
+
+func (d *display) show(ctx context.Context, s sight) {
+	now := d.clk.Now()
+	if now.Sub(d.lossAt) >= lossEvery {
+		d.lossAt = now
+		if loss := d.follow.loss(ctx, s.pass); !math.IsNaN(loss) {
+			d.loss = loss
+		}
+	}
+	s.loss = d.loss
+	d.meter.see(now, s)
+	d.scr.show(d.meter.line())
+	if d.scr.live || now.Sub(d.logAt) < logEvery {
+		return
+	}
+	d.logAt = now
+	d.log.Info(d.meter.line())
+}
+
+// linger gives the processes time to end by themselves.
+func (r *runner) linger(ctx context.Context, stop context.CancelCauseFunc) error {
+	if clock.Sleep(ctx, r.clk, lingerAfter) == nil {
+		r.log.Warn("processes go on after the end of the job and are stopped")
+		stop(errLinger)
+	}
+	return nil
+}
+
+// processes lists the children.
+func (r *runner) processes(endpoints []string) ([]supervise.Process, error) {
+	pserver, err := program(r.opts.pserverBin, kindPserver)
+	if err != nil {
+		return nil, err
+	}
+	trainers, err := program(r.opts.trainerBin, kindTrainer)
+	if err != nil {
+		return nil, err
+	}
+	var procs []supervise.Process
+	add := func(kind, path string, n int, args ...string) {
+		for i := range n {
+			name := fmt.Sprintf("%s-%d", kind, i)
+			procs = append(procs, supervise.Process{Kind: kind, Name: name, Path: path, Log: r.dir.log(name),
+				Args: append(r.common(name, endpoints), args...)})
+		}
+	}
+	pserverArgs := []string{"--checkpoint-dir", r.dir.checkpoints()}
+	if r.opts.reinit {
+		pserverArgs = append(pserverArgs, "--allow-reinit")
+	}
+	add(kindPserver, pserver, r.spec.Run.Pservers, pserverArgs...)
+	add(kindTrainer, trainers, r.spec.Run.Trainers, r.specArgs()...)
+	return procs, nil
+}
+
+// program finds the program of a kind of process: the one given, or the one
+// beside this executable.
+func program(given, kind string) (string, error) {
+	path := given
+	if path == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return "", err
+		}
+		path = filepath.Join(filepath.Dir(self), kind)
+	}
+	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
+		return "", cli.Usage("%s is not a program; --%s-binary names the %s's", path, kind, kind)
+	}
+	return path, nil
+}
+
+// common are the flags of every child.
+func (r *runner) common(name string, endpoints []string) []string {
+	const anyPort = "127.0.0.1:0"
+	return []string{
+		"--job", r.spec.Job, "--name", name, "--etcd-endpoints", strings.Join(endpoints, ","),
+		"--etcd-timeout", r.opts.Timeout.String(), "--listen", anyPort, "--admin-address", anyPort,
+		"--log-level", r.opts.Level, "--log-format", r.opts.Format,
+	}
+}
+
+// specArgs give the spec to trainers that know models of their own.
+func (r *runner) specArgs() []string {
+	if r.opts.trainerBin == "" {
+		return nil
+	}
+	args := []string{"--spec", r.opts.spec}
+	for _, set := range r.opts.sets {
+		args = append(args, "--set", set)
+	}
+	return args
+}

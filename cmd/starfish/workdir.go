@@ -1,0 +1,115 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"starfish/internal/cli"
+)
+
+// workdir is the directory of a run: what `--dir` keeps.
+type workdir struct {
+	path string
+	temp bool
+}
+
+// openWorkdir makes the directory if it does not exist; without a path it makes
+// a temporary one.
+func openWorkdir(path string) (workdir, error) {
+	w := workdir{path: path}
+	var err error
+	if path == "" {
+		w.temp = true
+		w.path, err = os.MkdirTemp("", "starfish-")
+	} else {
+		w.path, err = filepath.Abs(path)
+	}
+	if err != nil {
+		return w, cli.Usage("--dir: %w", err)
+	}
+	for _, sub := range []string{w.logs(), w.checkpoints()} {
+		if err := os.MkdirAll(sub, 0o755); err != nil {
+			return w, cli.Usage("--dir: %w", err)
+		}
+	}
+	return w, nil
+}
+
+// close removes a temporary directory.
+func (w workdir) close() {
+	if w.temp {
+		os.RemoveAll(w.path)
+	}
+}
+
+func (w workdir) etcd() string        { return filepath.Join(w.path, "etcd") }
+func (w workdir) checkpoints() string { return filepath.Join(w.path, "checkpoints") }
+func (w workdir) logs() string        { return filepath.Join(w.path, "logs") }
+func (w workdir) spec() string        { return filepath.Join(w.path, "spec.json") }
+func (w workdir) log(process string) string {
+	return filepath.Join(w.logs(), process+".log")
+}
+
+// runFile says what the directory's last run was, so that other commands find
+// the job.
+type runFile struct {
+	V         int      `json:"v"`
+	Job       string   `json:"job"`
+	Endpoints []string `json:"endpoints"`
+	Embedded  bool     `json:"embedded"` // the endpoints are those of an etcd in this directory
+}
+
+const runFileVersion = 1
+
+func (w workdir) runPath() string { return filepath.Join(w.path, "run.json") }
+
+func (w workdir) writeRun(r runFile) error {
+	r.V = runFileVersion
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(w.runPath(), append(b, '\n'), 0o644)
+}
+
+func (w workdir) readRun() (runFile, error) {
+	var r runFile
+	b, err := os.ReadFile(w.runPath())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return r, cli.Usage("--dir %s: there was no run here (no run.json)", w.path)
+	case err != nil:
+		return r, cli.Usage("--dir: %w", err)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, cli.Usage("--dir: %s: %w", w.runPath(), err)
+	}
+	if r.V != runFileVersion {
+		return r, cli.Usage("--dir: %s has version %d; this program knows version %d", w.runPath(), r.V, runFileVersion)
+	}
+	return r, nil
+}
+
+// writeWhole writes a file so that it is there whole or not at all.
+func writeWhole(file string, write func(*os.File) error) error {
+	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	defer os.Remove(f.Name())
+	err = write(f)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}
