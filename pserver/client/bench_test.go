@@ -117,10 +117,10 @@ func clicks(batches, keys int) [][]uint64 {
 }
 
 // pipeline runs exchanges as a trainer does: message k pulls batch k and
-// pushes batch k-2.
+// pushes batch k-2, while the one before, with batches k-1 and k-3, is under way.
 type pipeline struct {
 	session *client.Session
-	batches [3]*client.Batch
+	batches [4]*client.Batch
 	call    *client.Call
 	k       int
 }
@@ -135,7 +135,7 @@ func newPipeline(c *client.Client, s *client.Session) *pipeline {
 }
 
 func (p *pipeline) step(t testing.TB, keys [][]uint64) {
-	pull, push := p.batches[p.k%3], p.batches[(p.k+1)%3]
+	pull, push := p.batches[p.k%4], p.batches[(p.k+2)%4]
 	pull.Prepare(keys)
 	call, err := p.session.Exchange(t.Context(), push, client.PushMeta{N: int64(p.k)}, pull)
 	require.NoError(t, err)

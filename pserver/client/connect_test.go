@@ -60,6 +60,38 @@ func TestConnectWaits(t *testing.T) {
 	require.Equal(t, v, r.s.View())
 }
 
+// A session ends when a shard changes hands, even if the old owner is silent;
+// it goes on when only other things change in the record.
+func TestSessionEndsWithItsView(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3, func(s *clienttest.Server) {
+		if s.Name == "pserver-1" {
+			s.Hold = func(ctx context.Context) { <-ctx.Done() }
+		}
+	})
+	b.publish(t, 0)
+	v, err := b.client.View(t.Context())
+	require.NoError(t, err)
+	s, err := b.client.Open(t.Context(), v)
+	require.NoError(t, err)
+	defer s.Close()
+	call, err := s.Exchange(t.Context(), b.client.NewBatch(), client.PushMeta{}, nil)
+	require.NoError(t, err)
+	b.view.Shards[0].Listed = true
+	b.publish(t, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	require.ErrorIs(t, call.Wait(ctx), context.DeadlineExceeded)
+	require.NoError(t, s.Err())
+
+	b.publish(t, 1) // shard 3 is given up
+	var f *client.FaultError
+	require.ErrorAs(t, call.Wait(t.Context()), &f)
+	require.Equal(t, &client.FaultError{
+		Shard: 3, Pserver: "pserver-1", Code: wire.WrongOwner, Reason: "the shard has changed hands",
+	}, f)
+}
+
 func TestConnectEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	stop := errors.New("stop")

@@ -22,12 +22,13 @@ var ErrClosed = errors.New("client: session closed")
 const inFlight = 8
 
 // Session moves pushes and pulls under one view: an answer counts only if the
-// generation that gave it is the view's. It has one stream to each pserver and
+// generation that gave it is the view's, and the session ends when a shard
+// changes hands. It has one stream to each pserver and
 // two goroutines for each stream, so a slow server holds up neither the caller
 // nor the other servers until inFlight exchanges wait for it.
 //
 // A session belongs to one user: its methods must not be called concurrently,
-// apart from Done, Err and Abort.
+// apart from Done, Err, Abort and Close.
 type Session struct {
 	client *Client
 	view   membership.View
@@ -57,6 +58,7 @@ func (c *Client) Open(ctx context.Context, v membership.View) (*Session, error) 
 		s.Close()
 		return nil, err
 	}
+	s.wg.Go(s.watch)
 	for _, p := range s.peers {
 		s.wg.Go(p.sendLoop)
 		s.wg.Go(p.receiveLoop)
@@ -97,6 +99,23 @@ func (s *Session) connect() error {
 		})
 	}
 	return g.Wait()
+}
+
+// watch breaks the session when a shard changes hands: an owner that has gone
+// silent without closing its connections is noticed by that.
+func (s *Session) watch() {
+	for v := range membership.WatchView(s.ctx, s.client.c.Store, s.view) {
+		v = v.Sized(len(s.view.Shards))
+		for shard, old := range s.view.Shards {
+			now := v.Shards[shard]
+			if now.Incarnation != old.Incarnation || now.Generation != old.Generation {
+				s.broken(&FaultError{
+					Shard: shard, Pserver: old.Name, Code: wire.WrongOwner, Reason: "the shard has changed hands",
+				})
+				return
+			}
+		}
+	}
 }
 
 // View is the view that the session works under.
