@@ -27,12 +27,12 @@ type takes struct {
 	doubt map[laneID]int64
 	// found are tasks of such takes that are still to be handed out.
 	found []Task
-	// completing are the tasks for which a Complete went without an answer.
-	completing map[Task]bool
+	// unsure are the tasks of which a report went without an answer.
+	unsure map[Task]bool
 }
 
 func newTakes() takes {
-	return takes{granted: make(map[grant]int), doubt: make(map[laneID]int64), completing: make(map[Task]bool)}
+	return takes{granted: make(map[grant]int), doubt: make(map[laneID]int64), unsure: make(map[Task]bool)}
 }
 
 func (t *takes) hand(tasks []Task) {
@@ -47,7 +47,7 @@ func (t *takes) settle(task Task) {
 	if t.granted[g]--; t.granted[g] <= 0 {
 		delete(t.granted, g)
 	}
-	delete(t.completing, task)
+	delete(t.unsure, task)
 }
 
 // Take takes up to max chunks, at least one, and returns them in the order in

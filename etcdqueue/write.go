@@ -29,8 +29,6 @@ type verb struct {
 	do     func(i int, l Lane, unsure bool) (Lane, []store.Op, verdict)
 	// keeps: the tasks stay the caller's.
 	keeps bool
-	// remembers: a report without an answer is remembered for the next call.
-	remembers bool
 }
 
 // Touch says that work on the tasks goes on. What counts is progress of the
@@ -57,7 +55,7 @@ func (q *Queue) Complete(ctx context.Context, done []Done, guards ...store.Cmp) 
 	for i, d := range done {
 		tasks[i] = d.Task
 	}
-	return q.report(ctx, tasks, verb{name: "complete", guards: guards, remembers: true, do: func(i int, l Lane, unsure bool) (Lane, []store.Op, verdict) {
+	return q.report(ctx, tasks, verb{name: "complete", guards: guards, do: func(i int, l Lane, unsure bool) (Lane, []store.Op, verdict) {
 		after, ok := l.Done(tasks[i].Position, q.holder(tasks[i]), done[i].Batches, done[i].Records)
 		// An absent lane is one of a pass that is over: complete as well.
 		if !ok && unsure && (l.V == 0 || l.Complete.Contains(tasks[i].Position)) {
@@ -142,13 +140,13 @@ func (q *Queue) report(ctx context.Context, tasks []Task, v verb) error {
 }
 
 func (q *Queue) reportGroup(ctx context.Context, tasks []Task, g group, v verb) (lost []Task, err error) {
-	before := q.completing(tasks, g)
+	before := q.unsure(tasks, g)
 	step := func(lanes map[laneID]Lane, unsure bool) draft {
 		d := draft{lanes: make(map[laneID]Lane)}
 		lost = nil
 		for _, i := range g.tasks {
 			id := tasks[i].id()
-			l, puts, found := v.do(i, lanes[id], unsure || v.remembers && before[i])
+			l, puts, found := v.do(i, lanes[id], unsure || before[i])
 			switch found {
 			case changed:
 				lanes[id], d.lanes[id] = l, l
@@ -173,9 +171,9 @@ func (q *Queue) reportGroup(ctx context.Context, tasks []Task, g group, v verb) 
 		for _, i := range g.tasks {
 			q.takes.settle(tasks[i])
 		}
-	case unsure && v.remembers:
+	case unsure && !v.keeps:
 		for _, i := range g.tasks {
-			q.takes.completing[tasks[i]] = true
+			q.takes.unsure[tasks[i]] = true
 		}
 	}
 	if err != nil {
@@ -184,14 +182,14 @@ func (q *Queue) reportGroup(ctx context.Context, tasks []Task, g group, v verb) 
 	return lost, err
 }
 
-// completing tells for which tasks of the group an earlier Complete went
-// without an answer.
-func (q *Queue) completing(tasks []Task, g group) map[int]bool {
+// unsure tells for which tasks of the group an earlier report went without an
+// answer.
+func (q *Queue) unsure(tasks []Task, g group) map[int]bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	before := make(map[int]bool)
 	for _, i := range g.tasks {
-		if q.takes.completing[tasks[i]] {
+		if q.takes.unsure[tasks[i]] {
 			before[i] = true
 		}
 	}
