@@ -26,7 +26,7 @@ func TestOnEtcdALeaseThatIsNotRenewedIsLost(t *testing.T) {
 	require.NoError(t, w.st.Revoke(t.Context(), m.Lease()))
 	select {
 	case <-m.Lost():
-	case <-time.After(patience): //nolint:forbidigo // a test of real time
+	case <-time.After(patience):
 		require.Fail(t, "the loss was not noticed")
 	}
 	require.ErrorIs(t, m.Err(), ErrLost)
@@ -71,7 +71,7 @@ func TestOnEtcdATakeoverByName(t *testing.T) {
 	m := w.register(c)
 	select {
 	case <-old.Lost():
-	case <-time.After(patience): //nolint:forbidigo // a test of real time
+	case <-time.After(patience):
 		require.Fail(t, "the takeover was not noticed")
 	}
 	var superseded *SupersededError

@@ -41,7 +41,7 @@ func (p *prefixed) Watch(ctx context.Context, start, end string, rev int64) <-ch
 			select {
 			case out <- r:
 			case <-ctx.Done():
-				for range in { //nolint:revive // drain until the source closes
+				for range in { // until the source closes
 				}
 				return
 			}

@@ -48,7 +48,7 @@ type place struct {
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:forbidigo // a free port for etcd
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	return &place{t: t, url: "http://" + l.Addr().String(), dir: t.TempDir()}
@@ -67,7 +67,7 @@ func TestNothingIsWaitedForWithoutEnd(t *testing.T) {
 	_, err := etcd.Dial(etcd.Config{})
 	require.ErrorContains(t, err, "no endpoints")
 
-	silent, err := net.Listen("tcp", "127.0.0.1:0") //nolint:forbidigo // accepts and never answers
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = silent.Close() }()
 	for name, endpoint := range map[string]string{
@@ -108,9 +108,9 @@ func TestCloseEndsTheWatches(t *testing.T) {
 	unread := s.Watch(t.Context(), "close/k", "", rev)
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close(), "closing again is no error")
-	for range idle { //nolint:revive // until it is closed
+	for range idle {
 	}
-	for range unread { //nolint:revive // until it is closed
+	for range unread {
 	}
 	late := s.Watch(t.Context(), "close/k", "", rev)
 	require.ErrorIs(t, (<-late).Err, etcd.ErrClosed)
@@ -202,7 +202,7 @@ func TestAWatchNoticesAnotherCluster(t *testing.T) {
 	select {
 	case r := <-in:
 		require.ErrorIs(t, r.Err, store.ErrHistory)
-	case <-time.After(patience): //nolint:forbidigo // a test of real time
+	case <-time.After(patience):
 		require.Fail(t, "nothing comes from the watch")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -78,7 +77,7 @@ func (s *Store) commit(ctx context.Context, t store.Txn) (store.Result, error) {
 	if err != nil {
 		return store.Result{}, err
 	}
-	if err := s.history.answered((*pb.ResponseHeader)(r.Header), floor); err != nil {
+	if err := s.history.answered(r.Header, floor); err != nil {
 		return store.Result{}, err
 	}
 	return result(r), nil

@@ -62,9 +62,9 @@ func TestLeasesRunOutToTheMoment(t *testing.T) {
 		require.False(t, exists(t, s, "short"))
 		_, err := s.KeepAlive(t.Context(), long)
 		require.NoError(t, err)
-		time.Sleep(5*time.Second - 1)
+		time.Sleep(5*time.Second - time.Nanosecond)
 		require.True(t, exists(t, s, "long"))
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		require.False(t, exists(t, s, "long"))
 		synctest.Wait()
 		require.Equal(t, []time.Duration{2 * time.Second, 9 * time.Second}, gone)
@@ -191,11 +191,10 @@ func TestAPartitionHoldsUpRequestsAndWatches(t *testing.T) {
 
 		put(t, s, "k", 0)
 		put(t, s, "k", 0)
-		done := make(chan struct{})
+		done := make(chan error, 1)
 		go func() {
-			defer close(done)
 			_, err := store.Lookup(ctx, c, "k")
-			require.NoError(t, err)
+			done <- err
 		}()
 		synctest.Wait()
 		select {
@@ -206,7 +205,7 @@ func TestAPartitionHoldsUpRequestsAndWatches(t *testing.T) {
 		default:
 		}
 		c.Partition(false)
-		<-done
+		require.NoError(t, <-done)
 		require.NotEmpty(t, (<-in).Events)
 
 		// What it slept through may be compacted.
