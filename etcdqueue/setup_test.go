@@ -88,12 +88,19 @@ func registry(incarnations ...string) func(context.Context) (map[string]bool, er
 	return func(context.Context) (map[string]bool, error) { return set, nil }
 }
 
+// mustTake takes what there is; it waits for something.
 func mustTake(t *testing.T, q *Queue, max int) []Task {
 	t.Helper()
-	tasks, err := q.Take(t.Context(), max)
-	require.NoError(t, err)
-	require.NotEmpty(t, tasks)
-	return tasks
+	for {
+		tasks, err := q.Take(t.Context(), max)
+		if errors.Is(err, ErrEmpty) || errors.Is(err, ErrNoQueue) {
+			require.NoError(t, q.Changed(t.Context()))
+			continue
+		}
+		require.NoError(t, err)
+		require.NotEmpty(t, tasks)
+		return tasks
+	}
 }
 
 // finished is tasks with sums of 10 batches and 100 records each.
@@ -118,6 +125,19 @@ func drain(t *testing.T, q *Queue, max int) []Task {
 		require.NoError(t, err)
 		require.NoError(t, q.Complete(t.Context(), finished(tasks...)))
 		all = append(all, tasks...)
+	}
+}
+
+// drainN is drain, but waits until it has had n chunks.
+func drainN(t *testing.T, q *Queue, n int) {
+	t.Helper()
+	for got := 0; ; {
+		got += len(drain(t, q, n))
+		if got >= n {
+			require.Equal(t, n, got)
+			return
+		}
+		require.NoError(t, q.Changed(t.Context()))
 	}
 }
 
