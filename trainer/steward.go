@@ -35,7 +35,6 @@ type steward struct {
 	holding func(bool) // tells /status
 
 	guard store.Cmp
-	began time.Time // when it saw the first take
 	ended time.Time // when it saw the job drain
 }
 
@@ -49,8 +48,11 @@ func (s *steward) run(ctx context.Context) error {
 		s.holding(true)
 		err := s.serve(ctx)
 		s.holding(false)
-		if err == nil || ctx.Err() != nil {
-			return err
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == nil {
+			return nil
 		}
 		if fatal := s.fatal(err); fatal != nil {
 			return fatal

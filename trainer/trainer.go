@@ -102,8 +102,6 @@ func (t *Trainer) member(ctx context.Context, j job.Job, m model.Model, plan *re
 	defer t.deregister(ctx, member)
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(work, func() {})
-	defer stop()
 	lost := make(chan struct{})
 	go func() {
 		defer close(lost)
@@ -129,7 +127,11 @@ func (t *Trainer) member(ctx context.Context, j job.Job, m model.Model, plan *re
 		s := &steward{w: w, member: member, log: w.log, holding: t.setSteward}
 		return s.run(groupCtx)
 	})
+	g.Go(func() error { return w.awaitEnd(groupCtx) })
 	err = g.Wait()
+	if errors.Is(err, errComplete) {
+		return nil
+	}
 	if member.Err() != nil {
 		return member.Err()
 	}

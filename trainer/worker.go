@@ -73,7 +73,10 @@ func (w *worker) run(ctx context.Context) error {
 	for attempt := 0; ; attempt++ {
 		before, _, _ := w.hand.progress()
 		err := w.round(ctx)
-		if err == nil || ctx.Err() != nil || !retryable(err) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx) // whatever the round ended with
+		}
+		if err == nil || !retryable(err) {
 			return err
 		}
 		if after, _, _ := w.hand.progress(); after != before {
@@ -86,6 +89,23 @@ func (w *worker) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// errComplete ends everything that works for a job that is complete.
+var errComplete = errors.New("the job is complete")
+
+// awaitEnd waits until the job has ended, whatever the worker waits for: a
+// shard whose owner has seen the end and left would be waited for in vain.
+func (w *worker) awaitEnd(ctx context.Context) error {
+	for state := range w.queue.WatchState(ctx) {
+		switch state.Phase {
+		case etcdqueue.PhaseComplete:
+			return errComplete
+		case etcdqueue.PhaseFailed:
+			return &etcdqueue.ErrFailed{Reason: state.Reason}
+		}
+	}
+	return context.Cause(ctx)
 }
 
 func (w *worker) round(ctx context.Context) error {

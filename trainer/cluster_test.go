@@ -1,0 +1,360 @@
+package trainer_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"starfish/checkpoint"
+	"starfish/checkpoint/memfs"
+	"starfish/etcdqueue"
+	"starfish/internal/clock"
+	"starfish/internal/store"
+	"starfish/internal/store/fake"
+	"starfish/internal/transport"
+	"starfish/job"
+	"starfish/pserver"
+	"starfish/trainer"
+)
+
+// seeds is how many schedules of each kind are run.
+var seeds = flag.Uint64("seeds", 8, "how many schedules of each kind of fault to run")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is a whole job in one process: the real code over the fake store, an
+// in-memory network, an in-memory file system and, in a synctest bubble,
+// virtual time.
+type cluster struct {
+	t     *testing.T
+	ctx   context.Context
+	store *fake.Store
+	net   *transport.Memory
+	fs    *memfs.FS
+	spec  *job.Spec
+	log   *bytes.Buffer
+	ends  chan ended
+	n     int // processes that were started and have not been waited for
+	hosts int
+}
+
+type ended struct {
+	name string
+	err  error
+}
+
+// process is a daemon that was started, on a host of its own.
+type process struct {
+	name   string
+	host   string
+	client *fake.Client
+	cancel context.CancelFunc
+}
+
+// records writes n libsvm records and returns how often each key occurs.
+func records(t *testing.T, n int) (file string, seen map[uint64]int64) {
+	t.Helper()
+	seen = map[uint64]int64{}
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "%d", i%2)
+		for k := range 1 + i%4 {
+			key := uint64(i*7+k*13) % 97
+			seen[key]++
+			fmt.Fprintf(&b, " %d:1", key)
+		}
+		b.WriteByte('\n')
+	}
+	file = filepath.Join(t.TempDir(), "data.libsvm")
+	require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o600))
+	return file, seen
+}
+
+func newCluster(t *testing.T, file, extra string) *cluster {
+	t.Helper()
+	text := fmt.Sprintf(`
+job: test
+data: {train: [%s], format: libsvm, chunk: 300}
+model: {type: count}
+optimizer: {type: sgd, learning_rate: 0.1}
+train: {passes: 2, batch: 8, seed: 3}
+shards: 4
+queue: {lanes: 8}
+checkpoint: {dir: /checkpoints, interval: 30s}
+run: {pservers: 2, trainers: 2}
+%s`, file, extra)
+	spec, err := job.ParseSpec([]byte(text), "/", nil)
+	require.NoError(t, err)
+	c := &cluster{t: t, ctx: t.Context(), store: fake.New(fake.Options{Clock: clock.System}), spec: spec,
+		net: transport.NewMemory(clock.System), fs: memfs.New(), log: &bytes.Buffer{}, ends: make(chan ended, 100)}
+	return c
+}
+
+func (c *cluster) logger() logrus.FieldLogger {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	if testing.Verbose() {
+		l.SetOutput(os.Stderr)
+	}
+	return l
+}
+
+// latency is the time that a message between two processes, or a request to the
+// store, takes.
+const latency = 200 * time.Microsecond
+
+func (c *cluster) host(name string) *process {
+	c.hosts++
+	p := &process{name: name, host: fmt.Sprintf("%s-on-%d", name, c.hosts)}
+	p.client = c.store.Client(p.host)
+	p.client.Fail(func(op, _ string) error {
+		if op != "watch" {
+			time.Sleep(latency)
+		}
+		return nil
+	})
+	c.net.Delay(p.host, latency/2)
+	return p
+}
+
+func (c *cluster) start(p *process, run func(ctx context.Context) error) *process {
+	ctx, cancel := context.WithCancel(c.ctx)
+	p.cancel = cancel
+	c.n++
+	go func() { c.ends <- ended{p.name, run(ctx)} }()
+	return p
+}
+
+func (c *cluster) pserver(name string) *process {
+	p := c.host(name)
+	s, err := pserver.New(pserver.Config{
+		Store: store.Prefixed(p.client, job.Prefix("test")), Network: c.net.Host(p.host), FS: c.fs,
+		Log: c.logger(), Name: name,
+	})
+	require.NoError(c.t, err)
+	return c.start(p, s.Run)
+}
+
+func (c *cluster) trainer(name string, change ...func(*trainer.Config)) *process {
+	p := c.host(name)
+	cfg := trainer.Config{
+		Store: store.Prefixed(p.client, job.Prefix("test")), Network: c.net.Host(p.host),
+		Log: c.logger(), Job: "test", Spec: c.spec, Name: name,
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	t, err := trainer.New(cfg)
+	require.NoError(c.t, err)
+	return c.start(p, t.Run)
+}
+
+// kill ends a process as SIGKILL does: from now on nothing that it says is
+// heard, by the store or by anybody else.
+func (c *cluster) kill(p *process) {
+	p.client.Partition(true)
+	c.net.Silence(p.host, true)
+	c.net.Cut(p.host)
+	p.cancel()
+}
+
+// wait waits for every process and requires that each ended in order.
+func (c *cluster) wait() {
+	c.t.Helper()
+	limit := time.After(30 * time.Minute)
+	for ; c.n > 0; c.n-- {
+		select {
+		case e := <-c.ends:
+			require.NoError(c.t, e.err, e.name)
+		case <-limit:
+			c.t.Fatalf("%d processes have not ended; the store holds:\n%s", c.n, c.dump())
+		}
+	}
+}
+
+func (c *cluster) dump() string {
+	var b strings.Builder
+	for k, v := range c.store.Dump() {
+		fmt.Fprintf(&b, "%s = %s\n", k, v)
+	}
+	return b.String()
+}
+
+func (c *cluster) result() job.Result {
+	c.t.Helper()
+	var r job.Result
+	kv, err := store.Lookup(c.ctx, c.store, job.Prefix("test")+job.KeyResult)
+	require.NoError(c.t, err)
+	require.True(c.t, kv.Exists(), "no result: %s", c.dump())
+	require.NoError(c.t, json.Unmarshal(kv.Value, &r))
+	return r
+}
+
+func (c *cluster) state() etcdqueue.State {
+	kv, err := store.Lookup(c.ctx, c.store, job.Prefix("test")+"state")
+	require.NoError(c.t, err)
+	s, err := etcdqueue.DecodeState(kv)
+	require.NoError(c.t, err)
+	return s
+}
+
+// exact requires that every record changed every part of the model exactly
+// once per pass.
+func (c *cluster) exact(n int, seen map[uint64]int64) {
+	c.t.Helper()
+	passes := int64(c.spec.Train.Passes)
+	r := c.result()
+	require.EqualValues(c.t, int64(n)*passes, r.Records)
+	require.Len(c.t, r.Shards, c.spec.Shards)
+	for _, s := range r.Shards {
+		require.Equal(c.t, r.Queue.Batches, s.Batches+s.Skipped, "shard %d", s.Shard)
+		require.Zero(c.t, s.Lost)
+	}
+	require.Equal(c.t, r.Records, r.Queue.Records)
+	want := map[string]string{"total 0": fmt.Sprint(int64(n) * passes)}
+	for k, v := range seen {
+		want[fmt.Sprintf("seen %d", k)] = fmt.Sprint(v * passes)
+	}
+	require.Equal(c.t, want, c.export())
+}
+
+// export reads the newest checkpoint of every shard.
+func (c *cluster) export() map[string]string {
+	c.t.Helper()
+	st := store.Prefixed(c.store, job.Prefix("test"))
+	j, err := job.Load(c.ctx, st)
+	require.NoError(c.t, err)
+	metas, _, err := checkpoint.ListAll(c.ctx, st, c.spec.Shards)
+	require.NoError(c.t, err)
+	got := map[string]string{}
+	for i, ms := range metas {
+		s, err := pserver.NewShard(j.Parameters, i, c.spec.Queue.Lanes, pserver.ShardOptions{})
+		require.NoError(c.t, err)
+		l := checkpoint.Loader{FS: c.fs, Dir: c.spec.Checkpoint.Dir, Job: j.UUID}
+		_, skipped, err := l.Load(c.ctx, ms, s.NewLoader())
+		require.NoError(c.t, err)
+		require.Empty(c.t, skipped)
+		for p, parameter := range j.Parameters.List {
+			for key, text := range s.Export(p) {
+				got[fmt.Sprintf("%s %d", parameter.Name, key)] = string(text)
+			}
+		}
+	}
+	return got
+}
+
+func TestJobCountsEveryRecordOnce(t *testing.T) {
+	file, seen := records(t, 1000)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, file, "")
+		c.pserver("pserver-0")
+		c.pserver("pserver-1")
+		c.trainer("trainer-0")
+		c.trainer("trainer-1")
+		c.wait()
+		c.exact(1000, seen)
+	})
+}
+
+func TestTwentyTrainersOnAnEmptyStore(t *testing.T) {
+	file, seen := records(t, 1000)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, file, "")
+		for i := range 20 {
+			c.trainer(fmt.Sprintf("trainer-%d", i))
+		}
+		c.pserver("pserver-0")
+		c.pserver("pserver-1")
+		c.wait()
+		c.exact(1000, seen)
+		r := c.result()
+		require.Equal(t, r.Queue.Complete, r.Queue.Takes, "every chunk was taken exactly once")
+	})
+}
+
+func TestKilledProcessesLoseNothing(t *testing.T) {
+	file, seen := records(t, 2000)
+	tests := map[string]struct {
+		pservers, trainers int // how many of them are killed
+	}{
+		"trainers":               {trainers: 12},
+		"pservers":               {pservers: 4},
+		"trainers and pservers":  {pservers: 3, trainers: 8},
+		"a trainer at the start": {trainers: 1},
+	}
+	for name, test := range tests {
+		for seed := range *seeds {
+			t.Run(fmt.Sprintf("%s, seed %d", name, seed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCluster(t, file, "")
+					struck := c.chaos(rand.New(rand.NewPCG(seed, 1)), test.pservers, test.trainers)
+					c.wait()
+					c.exact(2000, seen)
+					t.Logf("%d kills struck between the first take and the last complete", struck)
+					require.Positive(t, struck)
+				})
+			})
+		}
+	}
+}
+
+// chaos starts two pservers and three trainers and kills processes at random
+// moments; each is started again under its name. It returns how many kills
+// struck while the job trained.
+func (c *cluster) chaos(r *rand.Rand, pservers, trainers int) (struck int) {
+	running := map[string]*process{}
+	for _, name := range []string{"pserver-0", "pserver-1"} {
+		running[name] = c.pserver(name)
+	}
+	for _, name := range []string{"trainer-0", "trainer-1", "trainer-2"} {
+		running[name] = c.trainer(name)
+	}
+	c.untilTaken()
+	for pservers+trainers > 0 && !c.state().Phase.Ended() {
+		time.Sleep(time.Duration(r.IntN(40_000)) * time.Microsecond)
+		var name string
+		if r.IntN(pservers+trainers) < pservers {
+			name = fmt.Sprintf("pserver-%d", r.IntN(2))
+			pservers--
+		} else {
+			name = fmt.Sprintf("trainer-%d", r.IntN(3))
+			trainers--
+		}
+		if c.state().Phase == etcdqueue.PhaseTraining {
+			struck++
+		}
+		c.kill(running[name])
+		if strings.HasPrefix(name, "pserver") {
+			running[name] = c.pserver(name)
+		} else {
+			running[name] = c.trainer(name)
+		}
+	}
+	return struck
+}
+
+// untilTaken waits for the first take.
+func (c *cluster) untilTaken() {
+	for {
+		kvs, _, err := store.List(c.ctx, c.store, job.Prefix("test")+"queue/", job.Prefix("test")+"queue0")
+		require.NoError(c.t, err)
+		if len(kvs) > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

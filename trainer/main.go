@@ -1,0 +1,46 @@
+package trainer
+
+import (
+	"context"
+	"os"
+
+	"starfish/internal/admin"
+	"starfish/internal/cli"
+	"starfish/internal/store"
+	"starfish/job"
+)
+
+// Main is the main function of a trainer process: of the one that comes with
+// starfish, and of a program with models of its own, which models holds by the
+// name that the spec's model.type gives them. It does not return.
+//
+//	func main() {
+//		trainer.Main(map[string]trainer.Builder{"mine": newMine})
+//	}
+func Main(models map[string]Builder) {
+	os.Exit(run(models, os.Args[1:]))
+}
+
+func run(models map[string]Builder, args []string) int {
+	var d cli.Daemon
+	var cfg Config
+	for name := range models {
+		d.Models = append(d.Models, name)
+	}
+	cmd := cli.DaemonCommand(&d, "trainer", "Train a starfish job: take chunks, compute gradients, push them to the pservers",
+		func(ctx context.Context, st store.Store) error {
+			registry := admin.NewRegistry()
+			cfg.Store = store.Prefixed(st, job.Prefix(d.Job))
+			cfg.Job, cfg.Spec, cfg.Models, cfg.Name, cfg.Takeover = d.Job, d.Spec, models, d.Name, d.Takeover
+			cfg.Version, cfg.Log, cfg.Registerer = cli.Version(), d.Log, registry
+			t, err := New(cfg)
+			if err != nil {
+				return err
+			}
+			return d.ServeAdmin(ctx, registry, t.Ready, func() any { return t.Status() }, t.Run)
+		})
+	cmd.Flags().StringVar(&cfg.Listen, "listen", ":0", "address at which this trainer answers who it is")
+	cmd.Flags().StringVar(&cfg.Advertise, "advertise", "", "host:port at which others reach it (default: the host's name and the listener's port)")
+	cmd.Flags().IntVar(&cfg.Take, "take", 0, "how many chunks a take asks for (default: about a second's work)")
+	return cli.Main(cmd, args, os.Stderr)
+}
