@@ -27,7 +27,8 @@ const (
 	greeting = 10 * time.Second
 )
 
-// NewServer returns a gRPC server that carries Streams. Extra options come last.
+// NewServer returns a gRPC server that carries Streams. Its Stop returns when
+// no handler runs any more. Extra options come last.
 func NewServer(extra ...grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(append([]grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()),
@@ -40,6 +41,7 @@ func NewServer(extra ...grpc.ServerOption) *grpc.Server {
 		grpc.MaxHeaderListSize(maxHeaders),
 		grpc.MaxConcurrentStreams(256),
 		grpc.ConnectionTimeout(greeting),
+		grpc.WaitForHandlers(true),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingEvery, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery / 2, PermitWithoutStream: true}),
 	}, extra...)...)

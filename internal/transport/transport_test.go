@@ -86,7 +86,7 @@ func dial(t testing.TB, n transport.Network, addr string) *grpc.ClientConn {
 	return cc
 }
 
-func open(t testing.TB, ctx context.Context, cc *grpc.ClientConn) transport.Stream {
+func open(ctx context.Context, t testing.TB, cc *grpc.ClientConn) transport.Stream {
 	t.Helper()
 	s, err := transport.Open(ctx, cc, &pb.PServer_ServiceDesc.Streams[0], pb.PServer_Exchange_FullMethodName)
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func TestStreamCarriesBodies(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			cc := dial(t, n, addr)
-			s := open(t, ctx, cc)
+			s := open(ctx, t, cc)
 			buffers := wire.NewPool(4)
 			random := rand.New(rand.NewPCG(1, 2))
 			for _, size := range []int{0, 1, 7, 8, 100, 16 << 10, 16<<10 + 1, 1 << 20, 5<<20 + 3, 3} {
@@ -146,7 +146,7 @@ func TestSentBuffersComeBack(t *testing.T) {
 	addr, _ := serve(t, transport.TCP, "127.0.0.1:0")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := open(t, ctx, dial(t, transport.TCP, addr))
+	s := open(ctx, t, dial(t, transport.TCP, addr))
 	buffers := wire.NewPool(1)
 	b := bufferOf(buffers, []byte("first"))
 	require.NoError(t, s.Send(b))
@@ -160,7 +160,7 @@ func TestTooLargeABodyIsRefused(t *testing.T) {
 	addr, e := serve(t, transport.TCP, "127.0.0.1:0")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := open(t, ctx, dial(t, transport.TCP, addr))
+	s := open(ctx, t, dial(t, transport.TCP, addr))
 	err := s.Send(bufferOf(wire.NewPool(0), make([]byte, wire.MaxMessage+8)))
 	require.Equal(t, codes.ResourceExhausted, status.Code(err))
 	require.Zero(t, e.bodies.Load())
@@ -310,7 +310,7 @@ func TestSendStopsWhileThePeerDoesNotRead(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	stream := open(t, ctx, dial(t, n, l.Addr().String()))
+	stream := open(ctx, t, dial(t, n, l.Addr().String()))
 	var sent atomic.Int64
 	blocked := make(chan error, 1)
 	go func() {

@@ -99,9 +99,10 @@ func (w *RequestWriter) PullKeys(param uint16, keys []uint64, dim int) {
 	w.keys(param, keys, 0)
 }
 
-// Size is the number of bytes written so far, AnswerSize about that of the
-// answer to them.
-func (w *RequestWriter) Size() int       { return len(w.buf.Body()) }
+// Size is the number of bytes written so far.
+func (w *RequestWriter) Size() int { return len(w.buf.Body()) }
+
+// AnswerSize is about the number of bytes of the answer to what is written.
 func (w *RequestWriter) AnswerSize() int { return w.answer }
 
 // Finish ends the message.

@@ -197,7 +197,9 @@ func requireValues(t *testing.T, want map[clienttest.Row][]float32, b *client.Ba
 		if w == nil {
 			w = make([]float32, len(value))
 		}
-		require.Equal(t, w, value, "%v", row)
+		if !slices.Equal(w, value) {
+			require.Equal(t, w, value, "%v", row)
+		}
 	})
 }
 
@@ -223,8 +225,8 @@ func each(b *client.Batch, f func(row clienttest.Row, value, grad []float32)) {
 func TestParts(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ dim, keys int }{
-		"many rows":    {64, 50_000}, // 12.8 MB
-		"one huge row": {1_500_000, 1},
+		"many rows":    {64, 36_000}, // 9.2 MB
+		"one huge row": {1_200_000, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -254,7 +256,7 @@ func TestParts(t *testing.T) {
 					require.LessOrEqual(t, largest, wire.PartSize)
 				}
 			}
-			require.Equal(t, sum, rows)
+			require.True(t, maps.EqualFunc(sum, rows, slices.Equal[[]float32]))
 			parts := 0
 			for _, p := range append(b.servers[0].Pushes(), b.servers[1].Pushes()...) {
 				parts = max(parts, p.Parts)
