@@ -72,12 +72,15 @@ func (r *runner) complete(res *job.Result) {
 	wall := r.clk.Now().Sub(r.started).Seconds()
 	cpu := (r.stats.processes.CPU + ownCPU()).Seconds()
 	res.WallSeconds, res.CPUSeconds = &wall, &cpu
-	if seconds, whole := r.follow.seconds(); whole {
+	switch seconds, whole := r.follow.seconds(); {
+	case whole:
 		res.Seconds = &seconds
 		if seconds > 0 {
 			rate := float64(res.Records) / seconds
 			res.RecordsPerSecond = &rate
 		}
+	case seconds > 0: // this run trained only the rest of the job
+		res.RecordsPerSecond = nil
 	}
 	res.Restarts.Pserver = r.stats.processes.Restarts[kindPserver]
 	res.Restarts.Trainer = r.stats.processes.Restarts[kindTrainer]

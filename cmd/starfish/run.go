@@ -127,14 +127,26 @@ func (r *runner) startEtcd(ctx context.Context) ([]string, func(), error) {
 	if len(r.opts.Endpoints) > 0 {
 		return r.opts.Endpoints, func() {}, nil
 	}
-	srv, err := embedded.Start(ctx, embedded.Config{Dir: r.dir.etcd(), Durable: !r.dir.temp, Log: r.log})
-	if errors.Is(err, embedded.ErrInUse) {
-		return nil, nil, cli.Usage("--dir %s: another run is using it", r.dir.path)
-	}
+	file, err := os.OpenFile(r.dir.log("etcd"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return nil, nil, err
 	}
-	return srv.Endpoints(), srv.Close, nil
+	log, err := r.opts.Logger(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	srv, err := embedded.Start(ctx, embedded.Config{Dir: r.dir.etcd(), Durable: !r.dir.temp, Log: log})
+	if err != nil {
+		file.Close()
+		if errors.Is(err, embedded.ErrInUse) {
+			err = cli.Usage("--dir %s: another run is using it", r.dir.path)
+		}
+		return nil, nil, err
+	}
+	return srv.Endpoints(), func() {
+		srv.Close()
+		file.Close()
+	}, nil
 }
 
 // prepare makes the job, or finds it as it was left, which it tells.

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Bad input ends with the documented code and one clear line that names the
+// place; never with a stack trace, never with a hang.
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o644))
+		return file
+	}
+	spec := func(data string, more ...string) string {
+		return "job: bad\ndata: {train: [" + data + "]}\nmodel: {type: logistic}\ntrain: {passes: 1}\n" + strings.Join(more, "\n")
+	}
+	write("good", "1 1:1 2:1\n-1 2:1\n")
+	write("empty", "")
+	write("nan", "1 1:1\n1 1:nan\n")
+	write("huge", "1 1:1\n1 18446744073709551616:1\n")
+	write("unlabelled", "1:1 2:1\n")
+	write("binary", "\x7fELF\x02\x01\x01\x00\x00\xff\xfe\x00\x01\n\x00\x00\x9c\n")
+	write("nothing/_hidden", "1 1:1\n")
+	cases := map[string]struct {
+		spec string
+		args []string
+		code int
+		says []string
+	}{
+		"misspelt field":       {spec: spec("good", "shrads: 4"), code: 2, says: []string{":5", "shrads", "shards"}},
+		"negative batch":       {spec: spec("good"), args: []string{"--set", "train.batch=-1"}, code: 2, says: []string{"train.batch"}},
+		"missing file":         {spec: spec("absent"), code: 2, says: []string{"absent"}},
+		"empty data set":       {spec: spec("empty"), code: 2, says: []string{"empty"}},
+		"directory of nothing": {spec: spec("nothing"), code: 2, says: []string{"nothing"}},
+		"binary file":          {spec: spec("binary"), code: 1, says: []string{"binary:1"}},
+		"nan":                  {spec: spec("nan"), code: 1, says: []string{"nan:2"}},
+		"key 2^64":             {spec: spec("huge"), code: 1, says: []string{"huge:2"}},
+		"label missing":        {spec: spec("unlabelled"), code: 1, says: []string{"unlabelled:1"}},
+		"no such model":        {spec: strings.Replace(spec("good"), "logistic", "oracle", 1), code: 2, says: []string{"oracle"}},
+		"a field of later":     {spec: spec("good"), args: []string{"--set", "train.mode=sync"}, code: 2, says: []string{"train.mode", "sync"}},
+		"not YAML":             {spec: "job: [", code: 2, says: []string{"spec.yaml"}},
+		"no such directory":    {spec: spec("good"), args: []string{"--dir", filepath.Join(dir, "good", "sub")}, code: 2, says: []string{"--dir"}},
+		"no etcd there":        {spec: spec("good"), args: []string{"--etcd-endpoints", "127.0.0.1:1", "--etcd-timeout", "500ms"}, code: 3, says: []string{"127.0.0.1:1"}},
+		"no such program":      {spec: spec("good"), args: []string{"--pserver-binary", "/absent"}, code: 2, says: []string{"/absent"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := write(filepath.Join("specs", name, "spec.yaml"), strings.ReplaceAll(c.spec, "train: [", "train: [../../"))
+			call := newCall(t, append([]string{"run", "-f", file, "--log-level", "error"}, c.args...)...)
+			start := time.Now()
+			require.Equal(t, c.code, call.run(), call.stderr.String())
+			require.Less(t, time.Since(start), time.Minute)
+			lines := strings.Split(strings.TrimSpace(call.stderr.String()), "\n")
+			last := lines[len(lines)-1]
+			require.True(t, strings.HasPrefix(last, "starfish: "), call.stderr.String())
+			for _, word := range c.says {
+				require.Contains(t, last, word)
+			}
+			require.NotContains(t, call.stderr.String(), "goroutine")
+			require.Empty(t, call.stdout.String())
+			call.leavesNothing()
+		})
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		args []string
+		says string
+	}{
+		"misspelt verb":      {[]string{"rnu"}, `did you mean "run"?`},
+		"misspelt flag":      {[]string{"run", "--fiel", "x"}, "unknown flag: --fiel"},
+		"no spec":            {[]string{"run"}, "-f is missing"},
+		"chaos of what":      {[]string{"run", "-f", "x", "--chaos", "etcd=1s"}, "--chaos"},
+		"chaos how often":    {[]string{"run", "-f", "x", "--chaos", "trainer=often"}, "--chaos"},
+		"negative trainers":  {[]string{"run", "-f", "x", "--trainers", "-1"}, "--trainers"},
+		"export of later":    {[]string{"run", "-f", "x", "--export", "m.npz"}, ".npz"},
+		"log level":          {[]string{"run", "-f", "x", "--log-level", "loud"}, "--log-level"},
+		"export to nowhere":  {[]string{"export", "--job", "j", "--etcd-endpoints", "x"}, "-o is missing"},
+		"status of nothing":  {[]string{"status"}, "--job is missing"},
+		"status in xml":      {[]string{"status", "-o", "xml"}, "-o"},
+		"no run there":       {[]string{"status", "--dir", t.TempDir()}, "no run here"},
+		"dir and etcd":       {[]string{"status", "--dir", "x", "--etcd-endpoints", "y"}, "exclude each other"},
+		"no etcd for status": {[]string{"status", "--job", "j"}, "--etcd-endpoints"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			call := newCall(t, c.args...)
+			require.Equal(t, 2, call.run(), call.stderr.String())
+			require.Contains(t, call.stderr.String(), c.says)
+			require.Equal(t, 1, strings.Count(call.stderr.String(), "\n"), call.stderr.String())
+		})
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{}, {"--help"}, {"run", "--help"}, {"status", "--help"}, {"export", "--help"}, {"version"}} {
+		c := newCall(t, args...).succeed()
+		require.NotEmpty(t, c.stdout.String(), args)
+		require.Empty(t, c.stderr.String(), args)
+	}
+}
