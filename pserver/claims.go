@@ -59,7 +59,7 @@ func (s *Server) tenure(ctx context.Context, m *membership.Member) error {
 	s.member = m
 	s.mu.Unlock()
 	s.log.WithFields(logrus.Fields{"incarnation": m.Incarnation(), "address": m.Address()}).Info("registered")
-	s.wait("")
+	s.step("")
 	err := t.follow(ctx)
 	switch {
 	case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)):
@@ -115,8 +115,9 @@ func (t *tenure) follow(ctx context.Context) error {
 			t.waited = true
 		case <-again.C():
 		}
-		if !open { // a watch ends with its context, or when history went backwards
-			return cmp.Or(context.Cause(ctx), store.ErrHistory)
+		if !open { // a watch ends with its context, or when it can never go on
+			_, err := t.queue.State(ctx)
+			return cmp.Or(context.Cause(ctx), err, store.ErrHistory)
 		}
 		err := t.claim(ctx)
 		if err != nil && (!retryable(err) || errors.Is(err, membership.ErrLost)) {
@@ -139,6 +140,10 @@ func (t *tenure) claim(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	// Shards also become free because others leave a job that has ended.
+	if st, err := t.queue.State(ctx); err != nil || st.Phase.Ended() {
+		return err
+	}
 	v, err := membership.Claim(ctx, t.cfg.Store, t.member, t.job.SpecRev, shards)
 	if err != nil {
 		return err
@@ -155,17 +160,14 @@ func (t *tenure) idle() string {
 		}
 	}
 	if n, want := len(t.roster.Members), t.job.Spec.Run.Pservers; !t.waited && n < want {
-		return fmt.Sprintf("waiting for pservers: %d of %d are registered", n, want)
+		return fmt.Sprintf("for pservers: %d of %d are registered", n, want)
 	}
-	return "standing by: every shard has an owner"
+	return "for a shard: every one has an owner"
 }
 
 // plan says which shards to claim. What is still in memory from before the
 // lease was lost comes first: for everybody else it would be a restore.
 func (t *tenure) plan() []int {
-	if t.stateNow().Phase.Ended() {
-		return nil
-	}
 	v := t.view.Sized(t.job.Parameters.Shards)
 	registered := t.roster.Incarnations()
 	shards := membership.PlanClaim(v, registered, t.me, t.job.Spec.Run.Pservers, t.waited)
@@ -250,7 +252,7 @@ func (t *tenure) nudge() {
 // the shards up, deregister. It takes no longer than cfg.Drain; what does not
 // succeed by then is left to the successors, who replay.
 func (t *tenure) drain(ctx context.Context) {
-	t.wait("stopping: last checkpoints")
+	t.step("stopping: last checkpoints")
 	t.stopping.Store(true)
 	t.release(errStopping)
 	t.keepers.Wait()
@@ -274,7 +276,7 @@ func (t *tenure) drain(ctx context.Context) {
 		})
 	}
 	_ = saves.Wait()
-	t.wait("stopping: giving up the shards")
+	t.step("stopping: giving up the shards")
 	if len(shards) > 0 {
 		if _, err := membership.Release(ctx, t.cfg.Store, t.member, shards); err != nil {
 			t.log.WithError(err).Warn("the shards were not given up, they are free when the registration is gone")

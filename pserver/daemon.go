@@ -78,7 +78,7 @@ func New(cfg Config) (*Server, error) {
 // nil), or until something is fatal: job.ExitCode of the error says what.
 func (s *Server) Run(ctx context.Context) error {
 	err := s.run(ctx)
-	s.wait("stopped")
+	s.step("stopped")
 	if ctx.Err() != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())) {
 		return nil
 	}
@@ -108,12 +108,12 @@ func (s *Server) run(ctx context.Context) error {
 // findJob makes or awaits the job, and opens its queue.
 func (s *Server) findJob(ctx context.Context) error {
 	if s.cfg.Create != nil {
-		s.wait("creating the job")
+		s.step("creating the job")
 		if err := s.cfg.Create(ctx); err != nil {
 			return err
 		}
 	}
-	s.wait("waiting for the job to be submitted")
+	s.wait("for the job to be submitted")
 	j, err := job.Wait(ctx, s.cfg.Store)
 	if err != nil {
 		return fmt.Errorf("read the job: %w", err)
@@ -141,7 +141,7 @@ func (s *Server) findJob(ctx context.Context) error {
 
 // over tells whether the job has ended already.
 func (s *Server) over(ctx context.Context) (bool, error) {
-	s.wait("reading the job's state")
+	s.step("reading the job's state")
 	for {
 		st, err := s.queue.State(ctx)
 		if err == nil {
@@ -162,6 +162,8 @@ func (s *Server) ended(st etcdqueue.State) (bool, error) {
 	s.state = st
 	s.mu.Unlock()
 	switch st.Phase {
+	case "":
+		return true, membership.ErrJobChanged
 	case etcdqueue.PhaseComplete:
 		return true, nil
 	case etcdqueue.PhaseFailed:
@@ -174,7 +176,7 @@ func (s *Server) ended(st etcdqueue.State) (bool, error) {
 // does not see the checkpoints of a job that has some may not claim: it would
 // take a shard away from those who can restore it.
 func (s *Server) openDirectory(ctx context.Context) error {
-	s.wait("looking at the checkpoint directory")
+	s.step("looking at the checkpoint directory")
 	dir, id := s.cfg.CheckpointDir, s.job.UUID
 	err := checkpoint.CheckMarker(s.cfg.FS, dir, id)
 	if err == nil {
@@ -215,7 +217,7 @@ func (s *Server) openDirectory(ctx context.Context) error {
 func (s *Server) live(ctx context.Context) error {
 	previous := ""
 	for {
-		s.wait("registering")
+		s.step("registering")
 		m, err := membership.Register(ctx, membership.Config{
 			Store: s.cfg.Store, Clock: s.cfg.Clock, Role: membership.PServers,
 			Name: s.cfg.Name, Address: s.addressNow(), Version: s.cfg.Version,
@@ -267,14 +269,19 @@ func (s *Server) fail(err error) {
 	}
 }
 
-// wait says what the process is doing, or what it waits for.
-func (s *Server) wait(what string) {
+// step says what the process is doing on its way to serve, or to its end.
+func (s *Server) step(what string) bool {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	changed := s.waiting != what
 	s.waiting = what
-	s.mu.Unlock()
-	if changed && what != "" {
-		s.log.WithField("waiting", what).Debug("waiting")
+	return changed
+}
+
+// wait is step for what others have to bring about; it is worth a line.
+func (s *Server) wait(what string) {
+	if s.step(what) && what != "" {
+		s.log.WithField("reason", what).Info("waiting")
 	}
 }
 

@@ -196,6 +196,11 @@ func (t *tenure) comparePass(ctx context.Context, h *held, pass int, lanes []etc
 	own := make([]ledger.Lane, len(lanes))
 	for i, l := range lanes {
 		own[i] = ledger.Lane{Complete: l.Complete, Failed: l.Failed}
+		// What another shard has reopened already this one may have lost too:
+		// it was complete once. Marked first, so that each replayed batch counts.
+		if lost := h.core.Missing(pass, i, l.Complete.Union(l.Again)); lost.Len() > 0 {
+			h.core.Reopened(pass, i, lost)
+		}
 		if m := h.core.Missing(pass, i, l.Complete); m.Len() > 0 {
 			missing[i] = m
 		}
@@ -227,9 +232,6 @@ func (t *tenure) forget(h *held, pass int) error {
 // reopen gives chunks back to the queue that a restore has lost.
 func (t *tenure) reopen(ctx context.Context, h *held, pass int, missing map[int]ranges.Set) error {
 	h.doing("reopening chunks that the restore has lost")
-	for lane, positions := range missing {
-		h.core.Reopened(pass, lane, positions) // first, so that each replayed batch counts
-	}
 	for {
 		v, err := membership.ReadView(ctx, t.cfg.Store)
 		if err != nil {
@@ -244,6 +246,9 @@ func (t *tenure) reopen(ctx context.Context, h *held, pass int, missing map[int]
 		}
 		if err != nil {
 			return fmt.Errorf("reopen pass %d: %w", pass, err)
+		}
+		if n == 0 {
+			return nil // another shard that lost them was quicker
 		}
 		t.metrics.reopened.Add(float64(n))
 		t.logOf(h).WithFields(logrus.Fields{"pass": pass, "chunks": n}).Warn("chunks that the restore has lost are trained again")
