@@ -262,7 +262,7 @@ func decodeLane(kv store.KV, size int64) (Lane, error) {
 		return NewLane(size), nil
 	}
 	var l Lane
-	if err := decode(kv, laneVersion, &l); err != nil {
+	if err := decode(kv, laneVersion, &l, &l.V); err != nil {
 		return Lane{}, err
 	}
 	if err := l.Check(size); err != nil {

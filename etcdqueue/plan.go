@@ -31,12 +31,14 @@ type wish struct {
 }
 
 // share is how many chunks a taker may have at once of todo ones that are left:
-// all that it wants if it is alone, else no more than half its fair part.
+// all that it wants if it is alone, else no more than half its fair part,
+// rounded up.
 func (w wish) share(todo int64) int64 {
 	if w.peers <= 1 {
 		return w.count
 	}
-	return max(1, min(w.count, todo/int64(2*w.peers)))
+	part := int64(2 * w.peers)
+	return min(w.count, (todo+part-1)/part)
 }
 
 // plan chooses what to take from a pass; nil if nothing is Todo. The order in

@@ -83,7 +83,7 @@ func (q *Queue) FailedChunks(ctx context.Context) ([]FailedChunk, error) {
 	}
 	chunks := make([]FailedChunk, len(kvs))
 	for i, kv := range kvs {
-		if err := decode(kv, failedVersion, &chunks[i]); err != nil {
+		if err := decode(kv, failedVersion, &chunks[i], &chunks[i].V); err != nil {
 			return nil, err
 		}
 	}

@@ -211,11 +211,11 @@ func (s *script) changes() string {
 			lines = append(lines, name+" is removed")
 		case strings.HasPrefix(name, queuePrefix):
 			var l Lane
-			require.NoError(s.t, decode(store.KV{Value: []byte(value)}, laneVersion, &l))
+			require.NoError(s.t, decode(store.KV{Value: []byte(value)}, laneVersion, &l, &l.V))
 			lines = append(lines, name+": "+show(l))
 		case name == stateKey:
 			var st State
-			require.NoError(s.t, decode(store.KV{Value: []byte(value)}, stateVersion, &st))
+			require.NoError(s.t, decode(store.KV{Value: []byte(value)}, stateVersion, &st, &st.V))
 			lines = append(lines, fmt.Sprintf("state: %s pass %d floor %d reopened %v", st.Phase, st.Pass, st.Floor, st.Reopened))
 		default:
 			lines = append(lines, name+": "+value)

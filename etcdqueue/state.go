@@ -190,7 +190,7 @@ func decodeState(kv store.KV) (State, error) {
 		return State{}, ErrNoQueue
 	}
 	var s State
-	if err := decode(kv, stateVersion, &s); err != nil {
+	if err := decode(kv, stateVersion, &s, &s.V); err != nil {
 		return State{}, err
 	}
 	s.Revision = kv.ModRev
@@ -214,7 +214,7 @@ func DecodeState(kv store.KV) (State, error) { return decodeState(kv) }
 
 func decodeManifest(kv store.KV) (Manifest, error) {
 	var m Manifest
-	if err := decode(kv, manifestVersion, &m); err != nil {
+	if err := decode(kv, manifestVersion, &m, &m.V); err != nil {
 		return Manifest{}, err
 	}
 	if m.Chunks < 0 || m.Chunks > maxChunks {
@@ -226,20 +226,19 @@ func decodeManifest(kv store.KV) (Manifest, error) {
 // maxChunks keeps every rank inside an int64 and a set.
 const maxChunks = 1 << 48
 
-// decode reads a JSON record whose version is v. The version is looked at
-// first, because nothing else of a later version need be readable.
-func decode(kv store.KV, version int, into any) error {
+// decode reads a JSON record into *into, whose version lands in *v. If that is
+// not the version that this program knows the error says so, whatever else is
+// the matter: nothing else of a later version need be readable.
+func decode(kv store.KV, version int, into any, v *int) error {
+	err := json.Unmarshal(kv.Value, into)
+	if err == nil && *v == version {
+		return nil
+	}
 	var head struct {
 		V int `json:"v"`
 	}
-	if err := json.Unmarshal(kv.Value, &head); err != nil {
-		return fmt.Errorf("%w: %s: %v", ErrFormat, kv.Key, err)
-	}
-	if head.V != version {
+	if json.Unmarshal(kv.Value, &head) == nil && head.V != version {
 		return fmt.Errorf("%w: %s has version %d; this program knows version %d", ErrFormat, kv.Key, head.V, version)
 	}
-	if err := json.Unmarshal(kv.Value, into); err != nil {
-		return fmt.Errorf("%w: %s: %v", ErrFormat, kv.Key, err)
-	}
-	return nil
+	return fmt.Errorf("%w: %s: %w", ErrFormat, kv.Key, err)
 }
