@@ -26,6 +26,7 @@ func (w *world) until(n int64) {
 	w.eventually("chunks are trained", func() bool { return w.completed.Load() >= n })
 	cancel()
 	wait()
+	synctest.Wait() // a last push may have been under way
 	w.requeue()
 }
 

@@ -99,7 +99,7 @@ type service struct {
 
 // Exchange serves one stream: messages are answered one after the other.
 func (s *service) Exchange(g grpc.BidiStreamingServer[pb.Frame, pb.Frame]) error {
-	x := &exchange{Server: s.Server, source: s.sources.Add(1), stream: transport.Accept(g), pool: wire.NewPool(buffers)}
+	x := &exchanger{Server: s.Server, source: s.sources.Add(1), stream: transport.Accept(g), pool: wire.NewPool(buffers)}
 	defer x.close()
 	err := x.serve(g.Context())
 	switch {
@@ -116,9 +116,9 @@ func (s *service) Exchange(g grpc.BidiStreamingServer[pb.Frame, pb.Frame]) error
 // errFenced: between the work and the answer the lease may have ended.
 var errFenced = errors.New("pserver: the shard may have another owner, the answer is withheld")
 
-// exchange is one stream. Everything in it belongs to the stream's goroutine
+// exchanger is one stream. Everything in it belongs to the stream's goroutine
 // and is reused from message to message.
-type exchange struct {
+type exchanger struct {
 	*Server
 	source uint64
 	stream transport.Stream
@@ -135,7 +135,7 @@ type exchange struct {
 	values int // bytes of values in the answer
 }
 
-func (x *exchange) serve(ctx context.Context) error {
+func (x *exchanger) serve(ctx context.Context) error {
 	x.seen = map[*Shard]struct{}{}
 	for {
 		if err := x.stage.Wait(ctx, x.source); err != nil {
@@ -166,7 +166,7 @@ func (x *exchange) serve(ctx context.Context) error {
 }
 
 // answer handles a message and writes its answer.
-func (x *exchange) answer() *wire.Buffer {
+func (x *exchanger) answer() *wire.Buffer {
 	b := x.pool.Get()
 	x.writer.Start(b, x.request.Seq)
 	x.used, x.values = x.used[:0], 0
@@ -190,7 +190,7 @@ func (x *exchange) answer() *wire.Buffer {
 }
 
 // ours tells whether the message is for this job.
-func (x *exchange) ours() bool {
+func (x *exchanger) ours() bool {
 	if !x.known {
 		x.mu.Lock()
 		if x.Server.job != nil {
@@ -202,7 +202,7 @@ func (x *exchange) ours() bool {
 }
 
 // section handles one shard's section: the push, then the pull.
-func (x *exchange) section(r *wire.ShardRequest, h *held) {
+func (x *exchanger) section(r *wire.ShardRequest, h *held) {
 	if code, reason := x.refusal(r.Generation, h); code != wire.OK {
 		x.refuse(code, 0, reason)
 		return
@@ -259,13 +259,13 @@ func (s *Server) refusal(generation int64, h *held) (wire.Code, string) {
 	return wire.OK, ""
 }
 
-func (x *exchange) refuse(code wire.Code, next int64, reason string) {
+func (x *exchanger) refuse(code wire.Code, next int64, reason string) {
 	x.metrics.answers[code].Inc()
 	x.writer.Answer(code, false, next, reason)
 }
 
 // failed answers a section whose handling gave an error.
-func (x *exchange) failed(h *held, err error) {
+func (x *exchanger) failed(h *held, err error) {
 	switch {
 	case errors.Is(err, ErrNotOwner):
 		x.refuse(wire.Paused, 0, "the lease may have ended")
@@ -280,7 +280,7 @@ func (x *exchange) failed(h *held, err error) {
 	}
 }
 
-func (x *exchange) close() {
+func (x *exchanger) close() {
 	for core := range x.seen {
 		core.DropSource(x.source)
 	}

@@ -1,6 +1,7 @@
 package pserver_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,10 +82,7 @@ type options struct {
 // inWorld runs a test in a new world.
 func inWorld(t *testing.T, o options, f func(t *testing.T, w *world)) {
 	t.Helper()
-	o.passes, o.pservers = max(o.passes, 1), max(o.pservers, 2)
-	if o.interval == 0 {
-		o.interval = time.Minute
-	}
+	o.passes, o.pservers, o.interval = cmp.Or(o.passes, 1), cmp.Or(o.pservers, 2), cmp.Or(o.interval, time.Minute)
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			t: t, store: fake.New(fake.Options{}), net: transport.NewMemory(clock.System), disk: memfs.New(),
