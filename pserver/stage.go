@@ -24,8 +24,10 @@ type Stage struct {
 	mu      sync.Mutex
 	held    int64
 	clock   uint64
-	sources map[uint64]*holding
-	changed chan struct{} // closed and renewed when bytes are given back
+	sources map[uint64]holding
+	// changed is closed and renewed when bytes are given back and somebody waits.
+	changed chan struct{}
+	waiting bool
 }
 
 // holding is what one source has staged, and since when.
@@ -39,7 +41,7 @@ func NewStage(limit int64) *Stage {
 	if limit <= 0 {
 		limit = DefaultStageBytes
 	}
-	return &Stage{limit: limit, sources: map[uint64]*holding{}, changed: make(chan struct{})}
+	return &Stage{limit: limit, sources: map[uint64]holding{}, changed: make(chan struct{})}
 }
 
 // Wait returns at once while the staged bytes are within the limit, and for
@@ -49,6 +51,7 @@ func (s *Stage) Wait(ctx context.Context, source uint64) error {
 	for {
 		s.mu.Lock()
 		free, changed := s.held <= s.limit || s.oldest(source), s.changed
+		s.waiting = s.waiting || !free
 		s.mu.Unlock()
 		if free {
 			return nil
@@ -62,8 +65,8 @@ func (s *Stage) Wait(ctx context.Context, source uint64) error {
 }
 
 func (s *Stage) oldest(source uint64) bool {
-	mine := s.sources[source]
-	if mine == nil {
+	mine, holds := s.sources[source]
+	if !holds {
 		return false
 	}
 	for _, h := range s.sources {
@@ -88,20 +91,20 @@ func (s *Stage) add(source uint64, bytes int64) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.sources[source]
-	if h == nil {
+	h, holds := s.sources[source]
+	if !holds {
 		s.clock++
-		h = &holding{since: s.clock}
-		s.sources[source] = h
+		h.since = s.clock
 	}
 	h.bytes += bytes
 	s.held += bytes
+	s.sources[source] = h
 	if h.bytes == 0 {
 		delete(s.sources, source)
 	}
-	if bytes < 0 {
+	if bytes < 0 && s.waiting {
 		close(s.changed)
-		s.changed = make(chan struct{})
+		s.changed, s.waiting = make(chan struct{}), false
 	}
 }
 

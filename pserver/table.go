@@ -70,9 +70,11 @@ func (t *table) reserve(more int) {
 // find writes the row number of each key, None where there is no row. It
 // returns the index of the first key that has no place on this shard, or -1.
 // It changes nothing.
+//
+// It goes over the keys twice, first to the slots and then to the rows: so the
+// loads of one trip do not wait for each other, and the cache misses overlap.
 func (t *table) find(keys []uint64, rows []uint32) int {
 	slots, mask := t.slots, uint64(len(t.slots)-1)
-	blocks, shift, stride, inBlock := t.rows.Blocks, t.rows.Shift&31, t.rows.Stride, uint32(1)<<t.rows.Shift-1
 	shard, of, width := uint64(t.shard), uint64(t.of), uint(t.Bits)
 	if width == 0 {
 		width = 64
@@ -83,24 +85,33 @@ func (t *table) find(keys []uint64, rows []uint32) int {
 		if at, _ := bits.Mul64(hash, of); at != shard || key>>width != 0 {
 			return i
 		}
-		found := uint32(optimizer.None)
-		for at := hash & mask; ; at = (at + 1) & mask {
-			slot := slots[at]
-			if slot == 0 {
-				break
-			}
-			if (slot^hash)>>32 != 0 {
-				continue
-			}
-			row := uint32(slot) - 1
-			if optimizer.KeyOf(blocks[row>>shift][int(row&inBlock)*stride:]) == key {
-				found = row
-				break
-			}
+		at := hash & mask
+		slot := slots[at]
+		for slot != 0 && (slot^hash)>>32 != 0 {
+			at = (at + 1) & mask
+			slot = slots[at]
 		}
-		rows[i] = found
+		rows[i] = uint32(slot) - 1 // None for an empty slot
+	}
+	blocks, shift, stride, inBlock := t.rows.Blocks, t.rows.Shift&31, t.rows.Stride, uint32(1)<<t.rows.Shift-1
+	for i, row := range rows {
+		if row != optimizer.None && optimizer.KeyOf(blocks[row>>shift][int(row&inBlock)*stride:]) != keys[i] {
+			rows[i] = t.findSlowly(keys[i])
+		}
 	}
 	return -1
+}
+
+// findSlowly is find for a key whose upper half of the hash is that of another
+// key on its way, which is one in some 2^32 / S.
+func (t *table) findSlowly(key uint64) uint32 {
+	mask, hash := uint64(len(t.slots)-1), job.Mix(key)
+	for at := hash & mask; t.slots[at] != 0; at = (at + 1) & mask {
+		if row := uint32(t.slots[at]) - 1; t.rows.Key(row) == key {
+			return row
+		}
+	}
+	return optimizer.None
 }
 
 // checkKeys is find with an error.
