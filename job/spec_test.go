@@ -90,7 +90,7 @@ func TestAcceptedForms(t *testing.T) {
 		"a chunk with a blank": {"data: {train: d, chunk: 3 GiB}", func(t *testing.T, s *job.Spec) { require.EqualValues(t, 3<<30, s.Data.Chunk) }},
 		"a file as a chunk":    {"data: {train: d, chunk: file}", func(t *testing.T, s *job.Spec) { require.Equal(t, job.WholeFile, s.Data.Chunk) }},
 		"the largest seed": {"data: {train: d}\ntrain: {seed: 18446744073709551615}", func(t *testing.T, s *job.Spec) {
-			require.EqualValues(t, uint64(1<<64-1), s.Train.Seed)
+			require.Equal(t, uint64(1<<64-1), s.Train.Seed)
 		}},
 		"window 0":              {"data: {train: d}\ntrain: {window: 0}", func(t *testing.T, s *job.Spec) { require.Zero(t, s.Train.Window) }},
 		"a whole learning rate": {"data: {train: d}\noptimizer: {learning_rate: 1}", func(t *testing.T, s *job.Spec) { require.InDelta(t, 1, s.Optimizer.LearningRate, 0) }},
@@ -285,6 +285,7 @@ func TestCanonical(t *testing.T) {
 			require.Empty(t, job.Diff(s, again))
 		})
 	}
+	//nolint:testifylint // the order of the fields matters
 	require.Equal(t, `{"job":"j","data":{"train":["/data/d"],"format":"libsvm","chunk":"1MiB","max_bad_records":0},`+
 		`"model":{"type":"count"},"optimizer":{"type":"adagrad","learning_rate":0.1,"epsilon":1e-10,"reduction":"mean"},`+
 		`"train":{"mode":"async","passes":1,"batch":64,"shuffle":true,"seed":1,"window":1},"shards":4,`+

@@ -97,24 +97,32 @@ func (p *parser) record(b []byte, i int, keys []uint64, vals []float32, n int) (
 			return p.skip(b, i), n, st
 		}
 	}
+	if b[i] == ' ' {
+		i++
+	}
 	mask := p.mask
 	vals = vals[:len(keys)]
-	for b[i] != '\n' {
-		if n >= len(keys) {
-			return i, n, full
-		}
-		if b[i] == ' ' {
-			i++
-		}
-		t := binary.LittleEndian.Uint64(b[i:]) ^ zeros
-		digits := bits.TrailingZeros64(((t+above)|t)&highs) >> 3
-		x := binary.LittleEndian.Uint32(b[i+digits:]) & 0xffffff
-		if digits != 0 && (x == one || x == oneEnd) {
+	for {
+		for n < len(keys) { // as long as tokens are like "12345678:1 "
+			t := binary.LittleEndian.Uint64(b[i:]) ^ zeros
+			digits := bits.TrailingZeros64(((t+above)|t)&highs) >> 3
+			x := binary.LittleEndian.Uint32(b[i+digits:]) & 0xffffff
+			if x != one && x != oneEnd || digits == 0 {
+				break
+			}
 			keys[n] = eightDigits(t<<(64-8*digits)) & mask
 			vals[n] = 1
 			n++
-			i += digits + 2
-			continue
+			i += digits + 3
+			if x == oneEnd {
+				return i, n, good
+			}
+		}
+		if b[i] == '\n' {
+			return i + 1, n, good
+		}
+		if n >= len(keys) {
+			return i, n, full
 		}
 		var e entry
 		if i, e = p.token(b, i); !e.ok {
@@ -124,8 +132,10 @@ func (p *parser) record(b []byte, i int, keys []uint64, vals []float32, n int) (
 			keys[n], vals[n] = e.key&mask, e.value
 			n++
 		}
+		if b[i] == ' ' {
+			i++
+		}
 	}
-	return i + 1, n, good
 }
 
 // skip finds the start of the next line.
