@@ -129,10 +129,7 @@ func TestClaimIsGuarded(t *testing.T) {
 	})
 	t.Run("against another job", func(t *testing.T) {
 		simulated(t, func(t *testing.T, w *world) {
-			m := interposed(t, w, func() {
-				w.commit(store.Delete(specKey))
-				w.commit(store.Put(specKey, nil, 0))
-			})
+			m := interposed(t, w, w.resubmit)
 			_, err := Claim(t.Context(), m.c.Store, m, w.spec, []int{0})
 			require.ErrorIs(t, err, ErrJobChanged)
 			require.Len(t, w.view().Free(), 4)

@@ -178,23 +178,22 @@ func TestALostRegistrationIsNoticed(t *testing.T) {
 	}
 }
 
+// The keep-alive alone notices it too, and knows why, if the watch is silent.
 func TestALostLeaseIsNoticedWithoutTheWatch(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
-		client := w.fake.Client("a")
-		client.Fail(func(op, _ string) error {
-			if op == "watch" {
-				return errors.New("no watches today")
-			}
-			return nil
-		})
-		c := w.config("a")
-		c.Store = client
-		m := w.register(c)
+		expired, overwritten := w.config("a"), w.config("b")
+		expired.Store, overwritten.Store = deafStore{w.st}, deafStore{w.st}
+		a, b := w.register(expired), w.register(overwritten)
 		synctest.Wait()
-		w.fake.ExpireAll()
+		w.fake.ExpireLease(a.Lease())
+		successor := w.pserver("b")
+		require.True(t, a.Alive(), "it has not heard of it")
 		time.Sleep(testTTL / 4)
 		synctest.Wait()
-		require.ErrorIs(t, m.Err(), ErrLost)
+		require.ErrorIs(t, a.Err(), ErrLost)
+		var superseded *SupersededError
+		require.ErrorAs(t, b.Err(), &superseded)
+		require.Equal(t, successor.Incarnation(), superseded.By.Incarnation)
 	})
 }
 

@@ -268,7 +268,7 @@ func (r *registrar) transaction(ctx context.Context, at situation, lease store.L
 	if at.old.Incarnation == "" {
 		return t, nil
 	}
-	if shards := Mine(at.view, at.old.Incarnation); r.Role == PServers && len(shards) > 0 {
+	if shards := Mine(at.view, at.old.Incarnation); len(shards) > 0 {
 		t.If = append(t.If, at.view.Guard())
 		t.Then = append(t.Then, at.view.with(r.me(), shards).put())
 	}

@@ -158,6 +158,57 @@ func TestOwnershipThatMovesDuringATakeoverIsNotLost(t *testing.T) {
 	})
 }
 
+// What the registration depends on may change after it was read: act runs
+// just before the write, once.
+func TestRegisterIsGuarded(t *testing.T) {
+	for name, c := range map[string]struct {
+		predecessor bool
+		act         func(w *world)
+		want        error
+	}{
+		"against another newcomer":        {false, func(w *world) { w.pserver("a") }, ErrNameInUse},
+		"against another successor":       {true, func(w *world) { w.pserver("a") }, ErrNameInUse},
+		"against the end of the job":      {false, func(w *world) { w.commit(store.Delete(specKey)) }, ErrJobChanged},
+		"against another job":             {true, (*world).resubmit, ErrJobChanged},
+		"against the predecessor's death": {true, func(w *world) { w.fake.ExpireAll() }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			simulated(t, func(t *testing.T, w *world) {
+				if c.predecessor {
+					w.pserver("a")
+				}
+				client := w.fake.Client("a")
+				acted := false
+				client.Fail(func(op, key string) error {
+					if op == "put" && key == "pservers/a" && !acted {
+						acted = true
+						c.act(w)
+					}
+					return nil
+				})
+				config := w.config("a")
+				config.Store, config.Incarnation = client, "newcomer"
+				config.Probe = func(ctx context.Context, _ string) (string, error) {
+					if !acted {
+						return "", errRefused
+					}
+					return w.roster().Members["a"].Incarnation, nil
+				}
+				m, err := Register(t.Context(), config)
+				require.True(t, acted)
+				if c.want != nil {
+					require.ErrorIs(t, err, c.want)
+					require.NotContains(t, w.roster().Live(), "newcomer")
+					return
+				}
+				require.NoError(t, err)
+				require.Contains(t, w.roster().Live(), "newcomer")
+				require.NoError(t, m.Close(t.Context()))
+			})
+		})
+	}
+}
+
 func TestALostMemberRegistersAgain(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		m := w.pserver("a")

@@ -61,6 +61,13 @@ func (w *world) config(name string) Config {
 	}
 }
 
+// resubmit replaces the job by another one of the same name.
+func (w *world) resubmit() {
+	w.t.Helper()
+	w.commit(store.Delete(specKey))
+	w.commit(store.Put(specKey, []byte("{}"), 0))
+}
+
 // register registers and closes at the end of the test.
 func (w *world) register(c Config) *Member {
 	w.t.Helper()

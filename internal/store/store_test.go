@@ -116,6 +116,25 @@ func TestFollow(t *testing.T) {
 	})
 }
 
+// Nothing falls between the list and the watch.
+func TestFollowSeesWhatHappensWhileItStarts(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := fake.New(fake.Options{})
+		c := f.Client("a")
+		c.Fail(func(op, _ string) error {
+			if op == "watch" {
+				put(t, f, "k", "1")
+			}
+			return nil
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		known, _ := follow(ctx, c)
+		require.Equal(t, "k=1 @2", known())
+	})
+}
+
 func TestFollowTriesAgainUntilTheStoreAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
