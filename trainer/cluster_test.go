@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -150,7 +151,13 @@ func (c *cluster) pserver(name string) *process {
 }
 
 func (c *cluster) trainer(name string, change ...func(*trainer.Config)) *process {
+	return c.trainerAt(name, func(*fake.Client) {}, change...)
+}
+
+// trainerAt starts a trainer whose handle of the store was prepared.
+func (c *cluster) trainerAt(name string, prepare func(*fake.Client), change ...func(*trainer.Config)) *process {
 	p := c.host(name)
+	prepare(p.client)
 	cfg := trainer.Config{
 		Store: store.Prefixed(p.client, job.Prefix("test")), Network: c.net.Host(p.host),
 		Log: c.logger(), Job: "test", Spec: c.spec, Name: name,
@@ -358,3 +365,105 @@ func (c *cluster) untilTaken() {
 		time.Sleep(time.Millisecond)
 	}
 }
+
+// Processes are cut off from the store, from each other, or from both, for up to
+// three leases, and go on living: what they say meanwhile must count for
+// nothing, and they must come back or leave in order.
+func TestPartitionedProcessesLoseNothing(t *testing.T) {
+	file, seen := records(t, 2000)
+	for seed := range *seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, file, "")
+				struck := c.partitions(rand.New(rand.NewPCG(seed, 2)), 6)
+				c.wait()
+				c.exact(2000, seen)
+				t.Logf("%d partitions began between the first take and the last complete", struck)
+				require.Positive(t, struck)
+			})
+		})
+	}
+}
+
+// partitions cuts random processes off at random moments and heals each after
+// a while. It returns how often it did while the job trained.
+func (c *cluster) partitions(r *rand.Rand, n int) (struck int) {
+	processes := []*process{c.pserver("pserver-0"), c.pserver("pserver-1")}
+	for i := range 3 {
+		processes = append(processes, c.trainer(fmt.Sprintf("trainer-%d", i)))
+	}
+	c.untilTaken()
+	for range n {
+		time.Sleep(time.Duration(r.IntN(20_000)) * time.Microsecond)
+		if c.state().Phase != etcdqueue.PhaseTraining {
+			break
+		}
+		struck++
+		p, kind := processes[r.IntN(len(processes))], r.IntN(3)
+		if kind != 0 {
+			p.client.Partition(true)
+		}
+		if kind != 1 {
+			c.net.Silence(p.host, true)
+		}
+		heal := time.Duration(r.Int64N(int64(3 * c.spec.LeaseTTL)))
+		time.AfterFunc(heal, func() {
+			p.client.Partition(false)
+			c.net.Silence(p.host, false)
+		})
+	}
+	return struck
+}
+
+// The process that makes the job is killed at each of its first requests to
+// the store, before the request reaches it or after it took effect.
+func TestCreatorIsKilledAtEachStep(t *testing.T) {
+	file, seen := records(t, 200)
+	for k := range 24 {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("request %d, after %v", k, after), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := newCluster(t, file, "")
+					n := 0
+					dead := make(chan struct{})
+					creator := c.trainerAt("trainer-0", func(client *fake.Client) {
+						strike := func(op, _ string) error {
+							if op == "watch" {
+								return nil
+							}
+							if n++; n == k+1 {
+								close(dead)
+							}
+							if n > k {
+								return errKilled
+							}
+							return nil
+						}
+						if after {
+							client.FailAfter(strike)
+						} else {
+							client.Fail(strike)
+						}
+					})
+					select {
+					case <-dead:
+					case <-time.After(time.Minute):
+						t.Fatal("the creator made too few requests")
+					}
+					c.kill(creator)
+					<-c.ends // with whatever error: it is dead
+					c.n--
+					c.pserver("pserver-0")
+					c.pserver("pserver-1")
+					for i := range 3 {
+						c.trainer(fmt.Sprintf("trainer-%d", i))
+					}
+					c.wait()
+					c.exact(200, seen)
+				})
+			})
+		}
+	}
+}
+
+var errKilled = errors.New("killed")
