@@ -45,7 +45,7 @@ func CheckFiles() Option { return func(o *options) { o.checkFiles = true } }
 func ReadSpec(path string, sets []string, opts ...Option) (*Spec, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("job: %w", err)
+		return nil, Exit(ExitUsage, fmt.Errorf("job: the spec cannot be read: %w", err))
 	}
 	return ParseSpec(text, filepath.Dir(path), sets, append([]Option{FileName(path)}, opts...)...)
 }

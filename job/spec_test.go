@@ -262,6 +262,7 @@ func TestCheckFiles(t *testing.T) {
 	require.NoError(t, err)
 	_, err = job.ReadSpec(filepath.Join(dir, "nothing"), nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
+	require.Equal(t, 2, job.ExitCode(err))
 }
 
 // TestCanonical: what is stored in etcd is read back as the same spec, and is

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -281,6 +282,26 @@ func TestChunksShareMemory(t *testing.T) {
 		pass()
 	}
 	require.Less(t, testing.AllocsPerRun(20, pass), 20.0)
+}
+
+// TestManyReaders: readers of one plan at the same time do not disturb each
+// other, also when they take over each other's memory.
+func TestManyReaders(t *testing.T) {
+	t.Parallel()
+	p := plan(t, 700, write(t, numbered(1, 400, "\n"), numbered(2, 300, "\r\n"))...)
+	o := Options{Batch: 7, Shuffle: true, Seed: 3}
+	want, err := all(p, o)
+	require.NoError(t, err)
+	got, errs := make([][]string, 8), make([]error, 8)
+	var group sync.WaitGroup
+	for i := range got {
+		group.Go(func() { got[i], errs[i] = all(p, o) })
+	}
+	group.Wait()
+	for i := range got {
+		require.NoError(t, errs[i])
+		require.True(t, slices.Equal(want, got[i]))
+	}
 }
 
 func TestClose(t *testing.T) {
