@@ -23,7 +23,7 @@ func (r *runner) finish(ctx context.Context) error {
 		return err
 	}
 	if state.Phase == etcdqueue.PhaseFailed {
-		return r.failure(state)
+		return r.failure(ctx, state)
 	}
 	res, err := readResult(ctx, r.store)
 	if err != nil {
@@ -46,9 +46,28 @@ func (r *runner) finish(ctx context.Context) error {
 		return err
 	}
 	if res.Queue.Failed > 0 && !r.opts.failedOK {
-		return job.Exitf(job.ExitFailedChunks, "%d chunks were quarantined and not trained (--allow-failed-chunks accepts that)", res.Queue.Failed)
+		return job.Exitf(job.ExitFailedChunks, "%d chunks were quarantined and not trained (--allow-failed-chunks accepts that)%s",
+			res.Queue.Failed, r.firstFailed(ctx))
 	}
 	return nil
+}
+
+// failure is the error of a job that has failed.
+func (r *runner) failure(ctx context.Context, state etcdqueue.State) error {
+	return job.Exitf(job.ExitFailure, "job %s has failed: %s%s", r.spec.Job, state.Reason, r.firstFailed(ctx))
+}
+
+// firstFailed tells of the first quarantined chunk, as the rest of a sentence.
+func (r *runner) firstFailed(ctx context.Context) string {
+	failed, err := r.follow.queue.FailedChunks(ctx)
+	if err != nil || len(failed) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("; chunk %d: %s", failed[0].Chunk, failed[0].Reason)
+	if len(failed) > 1 {
+		text += fmt.Sprintf(" (and %d chunks more)", len(failed)-1)
+	}
+	return text
 }
 
 // readResult reads the record `result`.

@@ -273,7 +273,7 @@ func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) error 
 			r.ended.Store(true)
 			return r.linger(ctx, stop)
 		case state.Phase == etcdqueue.PhaseFailed:
-			stop(r.failure(state))
+			stop(r.failure(ctx, state))
 			return nil
 		default:
 			d.show(ctx, s)
@@ -282,10 +282,6 @@ func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) error 
 			return nil
 		}
 	}
-}
-
-func (r *runner) failure(state etcdqueue.State) error {
-	return job.Exitf(job.ExitFailure, "job %s has failed: %s", r.spec.Job, state.Reason)
 }
 
 // display shows what is seen of the job.
