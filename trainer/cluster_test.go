@@ -332,7 +332,7 @@ func (c *cluster) chaos(r *rand.Rand, pservers, trainers int) (struck int) {
 	}
 	c.untilTaken()
 	for pservers+trainers > 0 && !c.state().Phase.Ended() {
-		time.Sleep(time.Duration(r.IntN(40_000)) * time.Microsecond)
+		time.Sleep(time.Duration(r.IntN(8_000)) * time.Microsecond)
 		var name string
 		if r.IntN(pservers+trainers) < pservers {
 			name = fmt.Sprintf("pserver-%d", r.IntN(2))
@@ -394,7 +394,7 @@ func (c *cluster) partitions(r *rand.Rand, n int) (struck int) {
 	}
 	c.untilTaken()
 	for range n {
-		time.Sleep(time.Duration(r.IntN(20_000)) * time.Microsecond)
+		time.Sleep(time.Duration(r.IntN(6_000)) * time.Microsecond)
 		if c.state().Phase != etcdqueue.PhaseTraining {
 			break
 		}

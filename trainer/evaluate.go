@@ -27,11 +27,7 @@ func (w *worker) evaluate(ctx context.Context) (*job.TestResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("test data: %w", err)
 	}
-	view, err := w.client.View(ctx)
-	if err != nil {
-		return nil, err
-	}
-	session, err := w.client.Open(ctx, view)
+	session, err := w.client.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}

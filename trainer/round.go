@@ -31,9 +31,8 @@ type round struct {
 // itemsAhead is how many batches are read ahead of the pipeline.
 const itemsAhead = 4
 
-func newRound(w *worker, view membership.View, s *client.Session) *round {
-	r := &round{w: w, view: view, session: s, completedAt: w.clock.Now(), free: w.items}
-	return r
+func newRound(w *worker, s *client.Session) *round {
+	return &round{w: w, view: s.View(), session: s, completedAt: w.clock.Now(), free: w.items}
 }
 
 // run works until the job is done (nil) or a fault.

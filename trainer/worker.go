@@ -109,17 +109,13 @@ func (w *worker) awaitEnd(ctx context.Context) error {
 }
 
 func (w *worker) round(ctx context.Context) error {
-	view, err := w.client.View(ctx)
-	if err != nil {
-		return err
-	}
-	session, err := w.client.Open(ctx, view)
+	session, err := w.client.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer session.Close()
 	w.hand.wait("")
-	return newRound(w, view, session).run(ctx)
+	return newRound(w, session).run(ctx)
 }
 
 // retryable tells faults that a new round can repair from those that it cannot.
