@@ -6,6 +6,9 @@
 // same semantics: revisions, leases, watches, transactions, compaction). Both
 // pass the suite in store/storetest. Embedded servers live in store/embedded.
 //
+// Follow keeps up with a range of keys over all breaks of a watch; whoever
+// calls Watch itself lists again after a break.
+//
 // Reads are linearizable. An error other than the sentinels below may hide a
 // success: the caller asks the store what happened, it never assumes.
 package store
