@@ -10,6 +10,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -245,12 +246,13 @@ type program struct {
 // measure runs the program once.
 func (p program) measure(rows uint64) (sample, error) {
 	cmd := exec.Command(p.command[0], p.command[1:]...)
-	cmd.Stderr = os.Stderr
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
 	start := time.Now()
 	out, err := cmd.Output()
 	wall := time.Since(start)
 	if err != nil {
-		return sample{}, fmt.Errorf("%s: %w", p.name, err)
+		return sample{}, fmt.Errorf("%s: %w: %s", p.name, err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	cpu := cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime() // descendants included
 	s, err := readOutput(out)

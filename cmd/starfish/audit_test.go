@@ -85,7 +85,7 @@ func (a *audit) run(passes int, flags ...string) job.Result {
 	r := c.result()
 	requireExact(a.t, file, passes)
 	require.EqualValues(a.t, passes*32561, r.Records)
-	require.EqualValues(a.t, r.Queue.Records, r.Records, "lanes and ledgers")
+	require.Equal(a.t, r.Queue.Records, r.Records, "lanes and ledgers")
 	require.Len(a.t, r.Shards, 4)
 	for _, s := range r.Shards {
 		require.Equal(a.t, r.Queue.Batches, s.Batches, "batches of shard %d and of the lanes", s.Shard)

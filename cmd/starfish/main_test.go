@@ -42,7 +42,7 @@ var programs struct {
 func starfishProgram(t *testing.T) string {
 	t.Helper()
 	programs.once.Do(func() {
-		programs.dir, programs.err = os.MkdirTemp("", "starfish-e2e-")
+		programs.dir, programs.err = os.MkdirTemp("", "starfish-e2e-") //nolint:usetesting // it outlives the test
 		if programs.err != nil {
 			return
 		}

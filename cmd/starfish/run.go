@@ -219,7 +219,7 @@ func (r *runner) train(ctx context.Context, endpoints []string, resumed bool) er
 	g.Go(func() error {
 		err := r.follow.follow(watching)
 		if watching.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the processes have ended
 		}
 		stopRunning(err)
 		return err
@@ -279,7 +279,7 @@ func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) error 
 			d.show(ctx, s)
 		}
 		if clock.Sleep(ctx, r.clk, lookEvery) != nil {
-			return nil
+			return nil //nolint:nilerr // the processes have ended
 		}
 	}
 }
