@@ -162,7 +162,11 @@ func TestCompleteRacesRequeue(t *testing.T) {
 // the job must come to its end.
 func TestWalk(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(12) {
+	seeds := uint64(12)
+	if testing.Short() {
+		seeds = 4
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { newWalk(t, seed).run() })

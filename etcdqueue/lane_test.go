@@ -26,9 +26,8 @@ type chunkModel struct {
 
 // laneModel is a lane, plainly: what it must be like, position by position.
 type laneModel struct {
-	chunks                    []chunkModel
-	batches, takes, requeued  int64
-	reopened, beats, untested int64
+	chunks                             []chunkModel
+	batches, takes, requeued, reopened int64
 }
 
 // TestLaneAgainstModel walks at random through everything that can happen to a

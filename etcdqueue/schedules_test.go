@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,9 +45,42 @@ type script struct {
 
 type actor struct {
 	*Queue
-	tasks  []Task
+	tasks []Task
+
+	mu     sync.Mutex // the follower's requests pass the hooks as well
 	during func()
 	hide   bool
+}
+
+// set says what happens before the actor's next write, and whether answers are
+// hidden from it.
+func (a *actor) set(during func(), hide bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.during, a.hide = during, hide
+}
+
+func (a *actor) before(op, _ string) error {
+	if op != "put" {
+		return nil
+	}
+	a.mu.Lock()
+	during := a.during
+	a.during = nil
+	a.mu.Unlock()
+	if during != nil {
+		during()
+	}
+	return nil
+}
+
+func (a *actor) after(string, string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.hide {
+		return errLost
+	}
+	return nil
 }
 
 func (s *script) step(words []string) string {
@@ -71,20 +105,25 @@ func (s *script) step(words []string) string {
 	var notes []string
 	steps := strings.Split(strings.Join(words, " "), " | ")
 	words = strings.Fields(steps[0])
+	var during func()
 	if len(steps) > 1 {
-		s.actor(words[0]).during = func() {
+		during = func() {
 			for _, step := range steps[1:] {
 				notes = append(notes, step+": "+s.do(strings.Fields(step)))
 			}
 		}
 	}
-	if words[len(words)-1] == "!" {
+	hide := words[len(words)-1] == "!"
+	if hide {
 		words = words[:len(words)-1]
-		s.actor(words[0]).hide = true
 	}
-	notes = append(notes, s.do(words))
 	a := s.actor(words[0])
-	a.during, a.hide = nil, false
+	if words[1] == "take" {
+		s.caughtUp(a)
+	}
+	a.set(during, hide)
+	notes = append(notes, s.do(words))
+	a.set(nil, false)
 	return strings.TrimSuffix(strings.Join(notes, "\n")+"\n"+s.changes(), "\n")
 }
 
@@ -92,19 +131,8 @@ func (s *script) actor(name string) *actor {
 	if s.actors[name] == nil {
 		q, client := s.w.client(name)
 		a := &actor{Queue: q}
-		client.Fail(func(op, key string) error {
-			if during := a.during; op == "put" && during != nil {
-				a.during = nil
-				during()
-			}
-			return nil
-		})
-		client.FailAfter(func(op, key string) error {
-			if a.hide {
-				return errLost
-			}
-			return nil
-		})
+		client.Fail(a.before)
+		client.FailAfter(a.after)
 		s.actors[name] = a
 	}
 	return s.actors[name]
@@ -123,7 +151,6 @@ func (s *script) do(words []string) string {
 	told := ""
 	switch words[1] {
 	case "take":
-		s.caughtUp(a)
 		if a.tasks, err = a.Take(ctx, arg(2)); err == nil {
 			for _, t := range a.tasks {
 				told += fmt.Sprintf("pass %d rank %d token %d; ", t.Pass, t.Rank, t.Token)
@@ -170,14 +197,11 @@ func (s *script) do(words []string) string {
 
 // caughtUp waits until the actor has seen the present state and lanes.
 func (s *script) caughtUp(a *actor) {
-	if a.hide || a.during != nil {
-		return
-	}
 	require.NoError(s.t, a.start(context.Background()))
 	want := s.w.state()
 	eventually(s.t, func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
+		a.Queue.mu.Lock()
+		defer a.Queue.mu.Unlock()
 		if a.view.state.Revision != want.Revision || len(a.view.missing()) > 0 {
 			return false
 		}

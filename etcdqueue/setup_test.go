@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -171,6 +172,16 @@ func once(op, part string, n int, hits *int) fake.Hook {
 			return fmt.Errorf("%s %s: %w", op, key, errLost)
 		}
 		return nil
+	}
+}
+
+// serial calls a hook by one goroutine at a time: the follower asks too.
+func serial(hook fake.Hook) func(op, key string) error {
+	var mu sync.Mutex
+	return func(op, key string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return hook(op, key)
 	}
 }
 

@@ -2,7 +2,6 @@ package etcdqueue
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -356,5 +355,4 @@ func TestConfigIsChecked(t *testing.T) {
 	require.ErrorIs(t, q.Create(t.Context(), Manifest{Chunks: 5, Fingerprint: "g"}), ErrMismatch)
 	w.config.Lanes = 4
 	require.ErrorIs(t, w.open("c").Create(t.Context(), Manifest{Chunks: 5, Fingerprint: "f"}), ErrMismatch)
-	require.False(t, errors.Is(ErrMismatch, ErrFormat))
 }

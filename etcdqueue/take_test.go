@@ -3,6 +3,7 @@ package etcdqueue
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -250,11 +251,11 @@ func TestWaiters(t *testing.T) {
 		mine := mustTake(t, a, 1)
 		_, err := b.Take(t.Context(), 1)
 		require.ErrorIs(t, err, ErrEmpty)
-		requests, writes := 0, 0
+		var requests, writes atomic.Int64
 		client.Fail(func(op, _ string) error {
-			requests++
+			requests.Add(1)
 			if op == "put" {
-				writes++
+				writes.Add(1)
 			}
 			return nil
 		})
@@ -283,9 +284,9 @@ func TestWaiters(t *testing.T) {
 		_, err = a.Turn(t.Context(), nil)
 		require.NoError(t, err)
 		require.NoError(t, <-woken)
-		require.Zero(t, requests)
+		require.Zero(t, requests.Load())
 		require.Equal(t, 1, mustTake(t, b, 1)[0].Pass)
-		require.Equal(t, []int{1, 3}, []int{writes, requests}, "a take is one write, which reads two records if it must not be")
+		require.Equal(t, []int64{1, 3}, []int64{writes.Load(), requests.Load()}, "a take is one write, which reads two records if it must not be")
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -323,12 +324,12 @@ func TestFollowerHeals(t *testing.T) {
 		// b starts while nothing is answered.
 		c, client := w.client("c")
 		failures := 0
-		client.Fail(func(string, string) error {
+		client.Fail(serial(func(string, string) error {
 			if failures++; failures < 5 {
 				return errLost
 			}
 			return nil
-		})
+		}))
 		require.NoError(t, a.Release(t.Context(), mine[1:2]))
 		mustTake(t, c, 1)
 	})

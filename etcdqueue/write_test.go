@@ -24,7 +24,7 @@ func TestLostReplies(t *testing.T) {
 					q, client := w.client("a")
 					hits, down := 0, 0
 					write := once("put", laneKey(0, 0)[:7], n, &hits)
-					hook := func(op, key string) error {
+					hook := serial(func(op, key string) error {
 						err := write(op, key)
 						if err != nil && reads {
 							down = 2 // the next request fails as well
@@ -34,7 +34,7 @@ func TestLostReplies(t *testing.T) {
 							return errLost
 						}
 						return err
-					}
+					})
 					if hidden {
 						client.FailAfter(hook)
 					} else {
@@ -68,6 +68,7 @@ func TestLostReplies(t *testing.T) {
 						require.NoError(t, repeat(func() error { return q.Complete(t.Context(), finished(tasks...)) }))
 						all = append(all, ranks(tasks)...)
 					}
+					q.Close()
 					require.Greater(t, hits, n, "the fault was struck")
 					require.ElementsMatch(t, []int64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, all)
 					got := w.totals()
@@ -191,7 +192,7 @@ func TestStaleReports(t *testing.T) {
 	require.ErrorAs(t, err, &stale)
 	require.Equal(t, []Task{old[0], old[2]}, stale.Tasks)
 	require.Equal(t, int64(2), w.totals().Complete)
-	require.Len(t, slow.takes.granted, 0)
+	require.Empty(t, slow.takes.granted)
 }
 
 // TestCompleteOfAnotherIsNotOurs: that a chunk is Complete makes a report a
@@ -199,8 +200,7 @@ func TestStaleReports(t *testing.T) {
 func TestCompleteOfAnotherIsNotOurs(t *testing.T) {
 	t.Parallel()
 	w := setup(t, 1, Config{Lanes: 1})
-	slow, client := w.client("slow")
-	next := w.open("next")
+	slow, next := w.open("slow"), w.open("next")
 	mine := mustTake(t, slow, 1)
 	_, err := next.Requeue(t.Context(), registry("next"))
 	require.NoError(t, err)
@@ -210,7 +210,7 @@ func TestCompleteOfAnotherIsNotOurs(t *testing.T) {
 
 	// With a lost reply it cannot be told, and does not matter: somebody did.
 	w = setup(t, 1, Config{Lanes: 1})
-	slow, client = w.client("slow")
+	slow, client := w.client("slow")
 	mine = mustTake(t, slow, 1)
 	client.FailAfter(func(op, _ string) error { return errLost })
 	require.ErrorIs(t, slow.Complete(t.Context(), finished(mine...)), errLost)
