@@ -32,8 +32,7 @@
 //
 // # Locks
 //
-// A shard's lock is taken alone or under none of the daemon's hot-path state;
-// under it only the Stage's lock is taken, and the function ok that a caller
-// passes in is called, which must not call the shard. Stage.Wait is called
-// without any lock.
+// Under a shard's lock only the Stage's lock is taken, and the function ok is
+// called that the caller has passed in; it must not call the shard, nor wait.
+// Stage.Wait is called without any lock.
 package pserver

@@ -327,6 +327,11 @@ func TestAgainstReference(t *testing.T) {
 func TestInitialValuesDoNotDependOnTheShards(t *testing.T) {
 	t.Parallel()
 	whole := theShard(t)
+	matrix := make([]float32, 5*(job.BlockSize-1))
+	whole.params[pMatrix].init.elements(matrix, 0)
+	for b := range uint32(5) {
+		require.Equal(t, matrix[b*job.BlockSize:][:lenOf(b)], pullBlock(t, whole, pMatrix, b))
+	}
 	const shards = 3
 	elements := 0
 	for i := range shards {

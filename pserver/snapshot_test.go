@@ -232,7 +232,7 @@ func TestLoaderRefuses(t *testing.T) {
 		"row cut off":        {edit("sparse/weights", func(b []byte) []byte { return b[:len(b)-4] }), ErrCorrupt},
 		"byte cut off":       {edit("sparse/weights", func(b []byte) []byte { return b[:len(b)-1] }), ErrCorrupt},
 		"rows missing":       {edit("sparse/weights", func(b []byte) []byte { return b[:len(b)-16] }), ErrCorrupt},
-		"row twice":          {edit("sparse/weights", func(b []byte) []byte { return append(b, b[:16]...) }), ErrCorrupt},
+		"row twice":          {edit("sparse/weights", func(b []byte) []byte { copy(b[16:32], b); return b }), ErrCorrupt},
 		"row of another":     {edit("sparse/weights", func(b []byte) []byte { b[7] ^= 0x55; b[3] ^= 0x5a; b[0] ^= 1; return flipToOther(b) }), ErrCorrupt},
 		"element too many":   {edit("dense/matrix", func(b []byte) []byte { return append(b, 0, 0, 0, 0) }), ErrCorrupt},
 		"element too few":    {edit("dense/matrix", func(b []byte) []byte { return b[:4] }), ErrCorrupt},
