@@ -168,6 +168,9 @@ func (t *tenure) idle() string {
 // plan says which shards to claim. What is still in memory from before the
 // lease was lost comes first: for everybody else it would be a restore.
 func (t *tenure) plan() []int {
+	if t.view.Revision == 0 || t.roster.Revision == 0 {
+		return nil // not known yet
+	}
 	v := t.view.Sized(t.job.Parameters.Shards)
 	registered := t.roster.Incarnations()
 	shards := membership.PlanClaim(v, registered, t.me, t.job.Spec.Run.Pservers, t.waited)

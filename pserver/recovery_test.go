@@ -219,6 +219,29 @@ func TestLostLeaseToAnother(t *testing.T) {
 	})
 }
 
+// Somebody else has owned the shards and has given them up again: what is in
+// memory is older than what is on disk.
+func TestLostLeaseAndBackAgain(t *testing.T) {
+	t.Parallel()
+	inWorld(t, options{pservers: 1}, func(t *testing.T, w *world) {
+		a := w.start("pserver-0")
+		w.serving(a)
+		w.until(2)
+		a.client.Partition(true)
+		b := w.start("pserver-1")
+		w.serving(b)
+		w.until(6) // two of them are those that b had to have again
+		require.NoError(t, b.stop())
+		a.client.Partition(false)
+		w.serving(a)
+		for _, s := range a.Status().Shards {
+			require.EqualValues(t, 3, s.Generation)
+			require.GreaterOrEqual(t, s.Batches, int64(4*batches), "loaded, not kept")
+		}
+		w.finish(a)
+	})
+}
+
 // While etcd does not answer for less than the time to live nothing stops.
 func TestShortOutage(t *testing.T) {
 	t.Parallel()

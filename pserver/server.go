@@ -154,7 +154,7 @@ func (x *exchanger) serve(ctx context.Context) error {
 		// The last look, as late as it can be: nothing that is said for a shard
 		// may leave after its lease may have ended.
 		for _, h := range x.used {
-			if !h.owns() {
+			if !h.ok() {
 				b.Release()
 				return errFenced
 			}
@@ -251,7 +251,7 @@ func (s *Server) refusal(generation int64, h *held) (wire.Code, string) {
 		return wire.WrongOwner, "the shard is not owned here"
 	case h.generation != generation:
 		return wire.WrongOwner, "the shard has another generation"
-	case !h.owns():
+	case !h.ok():
 		return wire.Paused, "the lease may have ended"
 	case !h.serving.Load():
 		return wire.Unloaded, "the shard is being restored"
