@@ -21,8 +21,6 @@ type table struct {
 	*parameter
 	rows  optimizer.Rows
 	slots []uint64
-	// limit is the number of rows at which the slots are doubled.
-	limit int
 	// touched has a bit for each row, all zero between pushes.
 	touched []uint64
 	// mark is the number of the last push that named the table.
@@ -40,7 +38,6 @@ func newTable(p *parameter) *table {
 // index makes the slots anew from the rows; n is a power of two.
 func (t *table) index(n int) {
 	t.slots = make([]uint64, n)
-	t.limit = n / 8 * 5
 	for row := range uint32(t.rows.N) {
 		t.enter(job.Mix(t.rows.Key(row)), row)
 	}
@@ -56,7 +53,7 @@ func (t *table) enter(hash uint64, row uint32) {
 	t.slots[at] = hash>>32<<32 | uint64(row+1)
 }
 
-// reserve makes room for more rows.
+// reserve makes room for more rows: at most five eighths of the slots are used.
 func (t *table) reserve(more int) {
 	n := len(t.slots)
 	for t.rows.N+more > n/8*5 {

@@ -308,8 +308,9 @@ func (l *Ledger) count(p *wire.Meta, d Decision) {
 	}
 	s.Lost += d.Lost
 	s.Records += int64(p.Records)
-	if finite(p.Loss) {
-		s.Loss += p.Loss
+	// Not finite: the batch's loss, or a sum that no text form could carry.
+	if sum := s.Loss + p.Loss; finite(sum) {
+		s.Loss = sum
 	}
 }
 

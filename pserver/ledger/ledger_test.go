@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"encoding/json"
 	"math"
 	"testing"
 
@@ -216,6 +217,18 @@ func TestInvalid(t *testing.T) {
 	require.Equal(t, Applied, push(t, l, m).Verdict)
 	require.Equal(t, Duplicate, push(t, l, m).Verdict)
 	require.Panics(t, func() { New(0, Replay) })
+}
+
+// A summary must always have a JSON form.
+func TestLossSumStaysFinite(t *testing.T) {
+	t.Parallel()
+	l := New(lanes, Replay)
+	for n, loss := range []float64{1e308, 1e308, math.Inf(1), math.NaN(), -1e307} {
+		push(t, l, &wire.Meta{N: int64(n), Loss: loss})
+	}
+	require.InEpsilon(t, 9e307, total(l).Loss, 1e-9)
+	_, err := json.Marshal(l.Summary())
+	require.NoError(t, err)
 }
 
 func TestInFlightIsBounded(t *testing.T) {
