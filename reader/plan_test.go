@@ -49,7 +49,7 @@ func planned(p *Plan) (paths []string) {
 
 func TestExpand(t *testing.T) {
 	t.Parallel()
-	dir := tree(t, "z", "a", "B", "d/2", "d/10", "d/1", "d/sub/x", "d/_SUCCESS", "d/.hidden", "d/_tmp/y", "d/sub/.z",
+	dir := tree(t, "z", "a", "B", "d/2", "d/10", "d/1", "d/sub/x", "d/sub-1", "d/_SUCCESS", "d/.hidden", "d/_tmp/y", "d/sub/.z",
 		"day-1.txt", "day-2.txt", ".day-3.txt", "e/")
 	require.NoError(t, os.Symlink(filepath.Join(dir, "a"), filepath.Join(dir, "d", "link")))
 	require.NoError(t, os.Symlink(filepath.Join(dir, "d", "sub"), filepath.Join(dir, "d", "linked")))
@@ -58,7 +58,7 @@ func TestExpand(t *testing.T) {
 		"entries keep their order": {entries: []string{"z", "a", "B"}, want: []string{"z", "a", "B"}},
 		"one twice":                {entries: []string{"a", "a"}, want: []string{"a", "a"}},
 		"a directory, bytewise": {entries: []string{"d", "a"},
-			want:    []string{"d/1", "d/10", "d/2", "d/link", "d/linked/x", "d/sub/x", "a"},
+			want:    []string{"d/1", "d/10", "d/2", "d/link", "d/linked/x", "d/sub-1", "d/sub/x", "a"},
 			skipped: []string{"d/.hidden", "d/_SUCCESS", "d/_tmp", "d/linked/.z", "d/sub/.z"}},
 		"a glob":                {entries: []string{"*day*.txt"}, want: []string{"day-1.txt", "day-2.txt"}, skipped: []string{".day-3.txt"}},
 		"a glob for dots":       {entries: []string{".day*"}, want: []string{".day-3.txt"}},

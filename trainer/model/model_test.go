@@ -175,9 +175,12 @@ func TestKnownValues(t *testing.T) {
 			off := two
 			off.weight = 0
 			s := step(1, map[uint64]float32{5: 2}, off)
-			require.InDelta(t, 0, newModel(t, name).Gradient(s), 0)
-			require.Equal(t, []float32{0}, s.DenseGrad[0])
-			require.Equal(t, []float32{0}, s.Tables[0].Grad)
+			for _, at := range []float32{2, float32(math.Inf(1))} {
+				s.Tables[0].Rows[0] = at
+				require.InDelta(t, 0, newModel(t, name).Gradient(s), 0)
+				require.Equal(t, []float32{0}, s.DenseGrad[0])
+				require.Equal(t, []float32{0}, s.Tables[0].Grad)
+			}
 		}
 	})
 	t.Run("a diverged model says so", func(t *testing.T) {
