@@ -319,7 +319,14 @@ func TestExport(t *testing.T) {
 }
 
 func FuzzLoader(f *testing.F) {
-	s := newTestShard(f, 1, 2)
+	small := testParameters(2)
+	small.List[pMatrix].Shape = []int{10}
+	fresh := func(t testing.TB) *Shard {
+		s, err := NewShard(small, 1, testLanes, ShardOptions{})
+		require.NoError(t, err)
+		return s
+	}
+	s := fresh(f)
 	train(f, s, &batches{}, rand.New(rand.NewPCG(2, 3)), 2)
 	good := sections(f, s)
 	f.Add(uint8(0), good[0].data)
@@ -327,7 +334,7 @@ func FuzzLoader(f *testing.F) {
 	f.Add(uint8(len(good)-1), good[len(good)-1].data[:32])
 	f.Add(uint8(3), []byte{1, 2, 3, 4})
 	f.Fuzz(func(t *testing.T, at uint8, data []byte) {
-		into := newTestShard(t, 1, 2)
+		into := fresh(t)
 		blocks := append([]section(nil), good...)
 		blocks[int(at)%len(blocks)].data = data
 		if err := load(into.NewLoader(), blocks); err == nil {
