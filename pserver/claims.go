@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sync/errgroup"
 
 	"starfish/checkpoint"
 	"starfish/etcdqueue"
@@ -39,7 +38,7 @@ type tenure struct {
 	waited bool // startPause is over
 	// keepers run under hold, which ends with the tenure.
 	keepers sync.WaitGroup
-	hold    context.Context //nolint:containedctx // the life of the keepers, not of one call
+	hold    context.Context
 	release context.CancelCauseFunc
 }
 
@@ -261,8 +260,7 @@ func (t *tenure) drain(ctx context.Context) {
 	t.keepers.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.cfg.Drain)
 	defer cancel()
-	var saves errgroup.Group
-	saves.SetLimit(2)
+	var saves sync.WaitGroup
 	var shards []int
 	for shard, h := range *t.table.Load() {
 		if h == nil || h.member != t.member {
@@ -270,15 +268,14 @@ func (t *tenure) drain(ctx context.Context) {
 		}
 		h.end(errStopping) // before the cut: what is acknowledged is in it
 		shards = append(shards, shard)
-		saves.Go(func() error {
+		saves.Go(func() {
 			if err := t.lastSave(ctx, h); err != nil {
 				t.log.WithFields(logrus.Fields{"shard": shard, "generation": h.generation}).WithError(err).
 					Error("no last checkpoint, the shard's successor replays")
 			}
-			return nil
 		})
 	}
-	_ = saves.Wait()
+	saves.Wait()
 	t.step("stopping: giving up the shards")
 	if len(shards) > 0 {
 		if _, err := membership.Release(ctx, t.cfg.Store, t.member, shards); err != nil {

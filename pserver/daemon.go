@@ -42,6 +42,8 @@ type Server struct {
 	table atomic.Pointer[[]*held]
 	// stopping: an orderly stop has begun, and nothing is answered any more.
 	stopping atomic.Bool
+	// saving bounds the saves at one time: each holds a copy of its shard.
+	saving chan struct{}
 	// faults takes what ends the process: the first one counts.
 	faults chan error
 
@@ -63,7 +65,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.setDefaults()
 	s := &Server{
 		cfg: cfg, log: cfg.Log.WithField("pserver", cfg.Name), stage: NewStage(0),
-		faults: make(chan error, 1), incarnation: uuid.NewString(), waiting: "not started",
+		saving: make(chan struct{}, savesAtOnce), faults: make(chan error, 1), incarnation: uuid.NewString(), waiting: "not started",
 	}
 	s.table.Store(&[]*held{})
 	m, err := newMetrics(cfg.Registerer, s)
@@ -178,27 +180,14 @@ func (s *Server) ended(st etcdqueue.State) (bool, error) {
 func (s *Server) openDirectory(ctx context.Context) error {
 	s.step("looking at the checkpoint directory")
 	dir, id := s.cfg.CheckpointDir, s.job.UUID
-	err := checkpoint.CheckMarker(s.cfg.FS, dir, id)
-	if err == nil {
-		return nil
-	}
-	if errors.Is(err, checkpoint.ErrForeign) {
-		return job.Exit(job.ExitUsage, err)
-	}
-	if !errors.Is(err, checkpoint.ErrNoMarker) {
+	// The view first: whoever has listed a checkpoint had marked the directory.
+	view, err := s.ownersNow(ctx)
+	if err != nil {
 		return err
 	}
-	var view membership.View
-	for {
-		if view, err = membership.ReadView(ctx, s.cfg.Store); err == nil {
-			break
-		}
-		if !retryable(err) {
-			return err
-		}
-		if err := clock.Sleep(ctx, s.cfg.Clock, retryPause); err != nil {
-			return err
-		}
+	err = checkpoint.CheckMarker(s.cfg.FS, dir, id)
+	if !errors.Is(err, checkpoint.ErrNoMarker) {
+		return err
 	}
 	for shard, o := range view.Shards {
 		if o.Listed && !s.cfg.AllowReinit {
@@ -206,11 +195,20 @@ func (s *Server) openDirectory(ctx context.Context) error {
 				"(no file JOB): is it mounted? --allow-reinit begins anew without them", shard, dir)
 		}
 	}
-	err = checkpoint.Mark(s.cfg.FS, dir, id)
-	if errors.Is(err, checkpoint.ErrForeign) {
-		return job.Exit(job.ExitUsage, err)
+	return checkpoint.Mark(s.cfg.FS, dir, id)
+}
+
+// ownersNow reads the owners as soon as the store answers.
+func (s *Server) ownersNow(ctx context.Context) (membership.View, error) {
+	for {
+		v, err := membership.ReadView(ctx, s.cfg.Store)
+		if err == nil || !retryable(err) {
+			return v, err
+		}
+		if err := clock.Sleep(ctx, s.cfg.Clock, retryPause); err != nil {
+			return v, err
+		}
 	}
-	return err
 }
 
 // live is a member of the job, again and again after each lost lease.
@@ -257,6 +255,9 @@ func exit(err error) error {
 	}
 	return job.Exit(job.ExitFailure, err)
 }
+
+// savesAtOnce is how many shards of a process are written at one time.
+const savesAtOnce = 2
 
 // retryPause lies between two attempts at something that failed and may heal.
 const retryPause = 250 * time.Millisecond

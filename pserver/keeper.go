@@ -33,7 +33,7 @@ type held struct {
 	serving atomic.Bool
 	ended   atomic.Bool
 
-	ctx    context.Context //nolint:containedctx // the ownership's life
+	ctx    context.Context // the ownership's life
 	cancel context.CancelCauseFunc
 	done   chan struct{}
 	nudged chan struct{}

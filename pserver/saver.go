@@ -71,6 +71,12 @@ func (t *tenure) saveInterval(h *held) error {
 // save writes, lists and tidies up one checkpoint. It is never called twice at
 // once for one shard.
 func (t *tenure) save(ctx context.Context, h *held, why string) error {
+	select {
+	case t.saving <- struct{}{}:
+		defer func() { <-t.saving }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	began := t.cfg.Clock.Now()
 	err := t.write(ctx, h, why)
 	h.mu.Lock()
