@@ -33,7 +33,7 @@ lint: ## gofmt, go vet and golangci-lint with the layering rules
 	@.ci/golangci-lint $(LINT) run ./...
 
 bench: build ## records/s of a whole job next to parsing alone and to a bare loop
-	$(GO) run ./bench/job
+	$(GO) run ./bench/job -least 0.35
 
 fuzz: ## each fuzz target for 10 s (FUZZTIME=...)
 	@.ci/fuzz $(or $(FUZZTIME),10s)
@@ -41,8 +41,8 @@ fuzz: ## each fuzz target for 10 s (FUZZTIME=...)
 chaos: build ## the long fault campaign: the audit job under kills, for minutes
 	STARFISH_CAMPAIGN=$(or $(CAMPAIGN),60s) $(GO) test -count=1 -v -timeout 60m -run 'TestAudit' ./cmd/starfish
 
-mutants: ## break each invariant by one line and see a test fail
-	$(GO) run ./mutants/run
+mutants: ## break each invariant by one line and see a test fail (ONLY=regexp)
+	$(GO) run ./mutants/run -only "$(ONLY)"
 
 proto: ## generate the protobuf code again (needs protoc and its Go plugins)
 	protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative pserver/pb/*.proto

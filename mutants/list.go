@@ -2,5 +2,283 @@ package mutants
 
 // List returns all mutants, in the order of the invariants they break.
 func List() []Mutant {
-	return nil
+	var all []Mutant
+	for _, part := range [][]Mutant{noMaster(), oneState(), exactlyOnce(), oneWriter(), checkpoints(), liveness(), hostility()} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// noMaster: invariant 1, any process may die.
+func noMaster() []Mutant {
+	return []Mutant{
+		{
+			Name: "dead-takers-keep-their-chunks", Invariant: 1,
+			Breaks: "chunks of a trainer that is gone never return to the queue",
+			File:   "etcdqueue/steward.go", Old: "case !registered(e):", New: "case false && !registered(e):",
+			Package: "./etcdqueue", Run: "TestRequeue|TestCrashAfterTakeCommits|TestWalk",
+		},
+		{
+			Name: "shards-of-the-dead-stay-theirs", Invariant: 1,
+			Breaks: "nobody claims the shards of a pserver that is gone",
+			File:   "internal/membership/claim.go", Old: "if o.Owned() && registered[o.Name] == o.Incarnation {", New: "if o.Owned() {",
+			Package: "./internal/membership", Run: "TestPlan",
+		},
+		{
+			Name: "start-without-the-others-never", Invariant: 1,
+			Breaks: "a job whose pservers do not all come never starts",
+			File:   "internal/membership/claim.go", Old: "len(registered) < want && !waited", New: "len(registered) < want",
+			Package: "./internal/membership", Run: "TestPlan",
+		},
+	}
+}
+
+// oneState: invariants 2 and 3, a chunk is in one place, and Complete means
+// trained.
+func oneState() []Mutant {
+	return []Mutant{
+		{
+			Name: "requeue-leaves-it-pending", Invariant: 2,
+			Breaks: "a requeued chunk is Todo and Pending at once",
+			File:   "etcdqueue/lane.go", Old: "\t\tl.Pending = kept\n", New: "",
+			Package: "./etcdqueue", Run: "TestLane",
+		},
+		{
+			Name: "reopen-leaves-it-complete", Invariant: 2,
+			Breaks: "a reopened chunk is Todo and Complete at once",
+			File:   "etcdqueue/lane.go", Old: "\tl.Complete = l.Complete.Minus(at)\n", New: "",
+			Package: "./etcdqueue", Run: "TestLane",
+		},
+		{
+			Name: "a-lane-is-not-checked", Invariant: 2,
+			Breaks: "a record that has a position twice is believed",
+			File:   "etcdqueue/lane.go", Old: "n != size || !all.Equal(ranges.Of(0, size-1))", New: "n < 0",
+			Package: "./etcdqueue", Run: "TestLaneCheck",
+		},
+		{
+			Name: "complete-after-the-first-batch", Invariant: 3,
+			Breaks: "a chunk counts as trained when its first batch is acknowledged",
+			File:   "trainer/round.go", Old: "h.finished = h.finished || last", New: "h.finished = true",
+			Package: "./trainer", Run: "TestJobCountsEveryRecordOnce|TestKilledProcessesLoseNothing",
+		},
+		{
+			Name: "one-shard-speaks-for-all", Invariant: 3,
+			Breaks: "after a fault a chunk counts as finished when one shard says so",
+			File:   "trainer/round.go", Old: "\t\tif finished || p.Next < next {\n\t\t\tnext = p.Next\n\t\t}\n\t\tfinished = false\n",
+			New:     "\t\tif finished || p.Next < next {\n\t\t\tnext = p.Next\n\t\t}\n\t\tfinished = finished && shards[0].Finished\n",
+			Package: "./trainer", Run: "TestSmallest",
+		},
+	}
+}
+
+// exactlyOnce: invariant 4.
+func exactlyOnce() []Mutant {
+	return []Mutant{
+		{
+			Name: "a-retry-is-applied-again", Invariant: 4,
+			Breaks: "a batch that is sent twice is applied twice",
+			File:   "pserver/ledger/ledger.go", Old: "case p.N < f.next:", New: "case p.N+1 < f.next:",
+			Package: "./pserver/ledger", Run: "TestTable|TestAgainstModel",
+		},
+		{
+			Name: "a-finished-chunk-begins-again", Invariant: 4,
+			Breaks: "a chunk that is trained again after its end is applied again",
+			File:   "pserver/ledger/ledger.go", Old: "if l.finished(p.Pass, p.Rank) {\n\t\treturn Decision{Verdict: Duplicate}, nil",
+			New:     "if false {\n\t\treturn Decision{Verdict: Duplicate}, nil",
+			Package: "./pserver/ledger", Run: "TestTable|TestAgainstModel",
+		},
+		{
+			Name: "a-gap-is-swallowed", Invariant: 4,
+			Breaks: "a batch that comes after a lost one is applied, and the lost one never",
+			File:   "pserver/ledger/ledger.go", Old: "case p.N > f.next && !l.mayLose(f, known):", New: "case p.N > f.next+1 && !l.mayLose(f, known):",
+			Package: "./pserver/ledger", Run: "TestTable|TestAgainstModel",
+		},
+		{
+			Name: "a-zombie-trainer-is-heard", Invariant: 4,
+			Breaks: "the taker of a chunk and its predecessor are not told apart",
+			File:   "pserver/ledger/ledger.go", Old: "case known && p.Token < f.token:", New: "case false:",
+			Package: "./pserver/ledger", Run: "TestTable|TestAgainstModel",
+		},
+		{
+			Name: "sums-are-added-again", Invariant: 4,
+			Breaks: "records of a reopened chunk count twice",
+			File:   "etcdqueue/lane.go", Old: "if l.Again.Contains(position) {", New: "if false {",
+			Package: "./etcdqueue", Run: "TestLane",
+		},
+		{
+			Name: "reopened-and-draining", Invariant: 4,
+			Breaks: "a chunk that is reopened while the job drains lies where nobody looks",
+			File:   "etcdqueue/turn.go", Old: "if s.Phase == PhaseDraining {", New: "if false {",
+			Package: "./etcdqueue", Run: "TestScheduleTranscripts|TestTurned|TestWalk",
+		},
+		{
+			Name: "draining-before-the-list-is-empty", Invariant: 4,
+			Breaks: "the job drains while an earlier pass has reopened chunks",
+			File:   "etcdqueue/turn.go", Old: "case len(s.Reopened) == 0:", New: "case true:",
+			Package: "./etcdqueue", Run: "TestScheduleTranscripts|TestTurned|TestWalk",
+		},
+		{
+			Name: "reopen-beside-the-state", Invariant: 4,
+			Breaks: "a reopen that is decided before a turn is written after it",
+			File:   "etcdqueue/reopen.go", Old: "conds := []store.Cmp{s.Guard()}", New: "conds := []store.Cmp{}",
+			Package: "./etcdqueue", Run: "TestScheduleTranscripts|TestReopen",
+		},
+		{
+			Name: "what-a-restore-lost-is-not-missed", Invariant: 4,
+			Breaks: "chunks that a restored shard lacks are not trained again",
+			File:   "pserver/restore.go", Old: "if len(missing) > 0 {", New: "if false {",
+			Package: "./pserver", Run: "TestKilledPserverIsReplacedByName|TestKilledBeforeTheFirstCheckpoint",
+		},
+		{
+			Name: "saved-once-is-saved-for-good", Invariant: 4,
+			Breaks: "a job is complete although the owner of a shard has not saved it since it took over",
+			File:   "trainer/steward.go", Old: "if ms[0].Generation != view.Shards[i].Generation || ms[0].Passes < passes {",
+			New:     "if ms[0].Passes < passes {",
+			Package: "./trainer", Run: "TestCovered",
+		},
+		{
+			Name: "the-newest-save-is-enough", Invariant: 4,
+			Breaks: "lanes are removed while an older listed checkpoint may still need them",
+			File:   "trainer/steward.go", Old: "for _, m := range ms {\n\t\t\tif covered < 0", New: "for _, m := range ms[:1] {\n\t\t\tif covered < 0",
+			Package: "./trainer", Run: "TestCovered",
+		},
+	}
+}
+
+// oneWriter: invariant 5.
+func oneWriter() []Mutant {
+	return []Mutant{
+		{
+			Name: "no-look-under-the-lock", Invariant: 5,
+			Breaks: "a pserver applies pushes after its lease may have ended",
+			File:   "pserver/shard.go", Old: "if ok != nil && !ok() {", New: "if false {",
+			Package: "./pserver", Run: "TestNotOwner",
+		},
+		{
+			Name: "any-generation-is-served", Invariant: 5,
+			Breaks: "a push for another generation of a shard is taken",
+			File:   "pserver/server.go", Old: "case h.generation != generation:", New: "case false:",
+			Package: "./pserver", Run: "TestAnswers|TestZombie",
+		},
+		{
+			Name: "lease-counted-from-the-answer", Invariant: 5,
+			Breaks: "an owner believes in its lease for longer than etcd does",
+			File:   "internal/membership/member.go", Old: "\t\t\tm.extend(sent, ttl)\n", New: "\t\t\tm.extend(m.c.Clock.Now(), ttl)\n\t\t\t_ = sent\n",
+			Package: "./internal/membership", Run: "TestTheLeaseIsCountedFromTheSending",
+		},
+		{
+			Name: "claim-from-the-living", Invariant: 5,
+			Breaks: "a shard is claimed whose owner is registered",
+			File:   "internal/membership/claim.go", Old: "if old.Owned() && roster.Members[old.Name].Incarnation == old.Incarnation {", New: "if false {",
+			Package: "./internal/membership", Run: "TestClaim",
+		},
+		{
+			Name: "claim-without-comparing", Invariant: 5,
+			Breaks: "two pservers that claim at once both believe that they own the shard",
+			File:   "internal/membership/claim.go", Old: "store.Created(specKey, specRev), v.Guard()}", New: "store.Created(specKey, specRev)}",
+			Package: "./internal/membership", Run: "TestClaim",
+		},
+		{
+			Name: "guards-go-by-name", Invariant: 5,
+			Breaks: "what a superseded owner of the same name saves is listed",
+			File:   "checkpoint/publish.go", Old: "if o.Incarnation != own.Incarnation || o.Generation != own.Generation {", New: "if o.Name == \"\" {",
+			Package: "./checkpoint", Run: "TestSuperseded|TestPublish",
+		},
+		{
+			Name: "publish-without-comparing", Invariant: 5,
+			Breaks: "an owner that is superseded while it publishes lists its checkpoint",
+			File:   "checkpoint/publish.go", Old: "t := store.Txn{If: []store.Cmp{p.view.Guard()}}", New: "t := store.Txn{}",
+			Package: "./checkpoint", Run: "TestSuperseded|TestPublish",
+		},
+	}
+}
+
+// checkpoints: invariants 6 and 7.
+func checkpoints() []Mutant {
+	return []Mutant{
+		{
+			Name: "renamed-before-it-is-safe", Invariant: 6,
+			Breaks: "a crash leaves a listed file without its content",
+			File:   "checkpoint/save.go", Old: "err = f.Sync()", New: "err = nil",
+			Package: "./checkpoint", Run: "TestCrashAtEveryStep",
+		},
+		{
+			Name: "directory-not-synced", Invariant: 6,
+			Breaks: "a crash forgets the name of a listed file",
+			File:   "checkpoint/save.go", Old: "if err := fsys.SyncDir(dir); err != nil {", New: "if err := error(nil); err != nil {",
+			Package: "./checkpoint", Run: "TestCrashAtEveryStep",
+		},
+		{
+			Name: "digest-not-compared", Invariant: 6,
+			Breaks: "a file with a flipped bit is loaded",
+			File:   "checkpoint/load.go", Old: "if size != m.Size || !strings.EqualFold(sum, m.MD5) {", New: "if size != m.Size {",
+			Package: "./checkpoint", Run: "TestFallBack|TestNoneLoads",
+		},
+		{
+			Name: "a-lost-list-is-a-new-shard", Invariant: 7,
+			Breaks: "a shard that has had checkpoints begins anew without a word",
+			File:   "pserver/restore.go", Old: "if h.listed && !t.cfg.AllowReinit {", New: "if false {",
+			Package: "./pserver", Run: "TestNoCheckpointLoads",
+		},
+		{
+			Name: "broken-files-are-a-new-shard", Invariant: 7,
+			Breaks: "a shard of which no checkpoint loads begins anew unasked",
+			File:   "pserver/restore.go", Old: "errors.Is(err, checkpoint.ErrNoneLoads) && t.cfg.AllowReinit", New: "errors.Is(err, checkpoint.ErrNoneLoads)",
+			Package: "./pserver", Run: "TestNoCheckpointLoads",
+		},
+	}
+}
+
+// liveness: invariants 8 and 9, clocks and waits.
+func liveness() []Mutant {
+	return []Mutant{
+		{
+			Name: "age-by-absolute-time", Invariant: 8,
+			Breaks: "the age of an entry is taken from a calendar instead of from when this process saw it",
+			File:   "etcdqueue/steward.go", Old: "case now.Sub(old.since) >= q.c.StallTimeout:", New: "case now.Sub(time.Time{}) >= q.c.StallTimeout:",
+			Package: "./etcdqueue", Run: "TestStall|TestRequeueSparesProgress",
+		},
+		{
+			Name: "progress-does-not-count", Invariant: 9,
+			Breaks: "a slow trainer loses its chunks although it goes on",
+			File:   "etcdqueue/steward.go", Old: "if !known || old.beat != e.Beat {", New: "if !known {",
+			Package: "./etcdqueue", Run: "TestStall|TestRequeueSparesProgress",
+		},
+		{
+			Name: "nobody-is-woken", Invariant: 9,
+			Breaks: "a trainer without work does not hear of new work",
+			File:   "etcdqueue/follow.go", Old: "\t\tq.news++\n", New: "",
+			Package: "./etcdqueue", Run: "TestWaiters",
+		},
+	}
+}
+
+// hostility: invariant 10, bad input.
+func hostility() []Mutant {
+	return []Mutant{
+		{
+			Name: "claimed-lengths-are-believed", Invariant: 10,
+			Breaks: "a broken checkpoint makes its loader allocate what it claims",
+			File:   "checkpoint/format.go", Old: "if g.left > maxMessage {", New: "if false {",
+			Package: "./checkpoint", Run: "TestClaimedLengths|FuzzDecode",
+		},
+		{
+			Name: "a-non-finite-gradient-is-applied", Invariant: 10,
+			Breaks: "one NaN spoils the model",
+			File:   "pserver/shard.go", Old: "if fault != optimizer.OK {", New: "if false {",
+			Package: "./pserver", Run: "TestNonFinite",
+		},
+		{
+			Name: "bad-records-are-passed-over", Invariant: 10,
+			Breaks: "more broken records than allowed do not fail a chunk",
+			File:   "reader/reader.go", Old: "if r.bad > r.o.MaxBad {", New: "if false {",
+			Package: "./reader", Run: "TestMaxBad|TestBadLines",
+		},
+		{
+			Name: "unknown-fields-are-ignored", Invariant: 10,
+			Breaks: "a misspelt field of the spec is not noticed",
+			File:   "job/parse.go", Old: "p.addAt(at, full, \"unknown field%s\", meant(key.Value, known.names))", New: "_ = full",
+			Package: "./job", Run: "TestRefused|TestAllErrorsAtOnce",
+		},
+	}
 }

@@ -36,21 +36,23 @@ func TestBadInput(t *testing.T) {
 		code int
 		says []string
 	}{
-		"misspelt field":       {spec: spec("good", "shrads: 4"), code: 2, says: []string{":5", "shrads", "shards"}},
-		"negative batch":       {spec: spec("good"), args: []string{"--set", "train.batch=-1"}, code: 2, says: []string{"train.batch"}},
-		"missing file":         {spec: spec("absent"), code: 2, says: []string{"absent"}},
-		"empty data set":       {spec: spec("empty"), code: 2, says: []string{"empty"}},
-		"directory of nothing": {spec: spec("nothing"), code: 2, says: []string{"nothing"}},
-		"binary file":          {spec: spec("binary"), code: 1, says: []string{"binary:1"}},
-		"nan":                  {spec: spec("nan"), code: 1, says: []string{"nan:2"}},
-		"key 2^64":             {spec: spec("huge"), code: 1, says: []string{"huge:2"}},
-		"label missing":        {spec: spec("unlabelled"), code: 1, says: []string{"unlabelled:1"}},
-		"no such model":        {spec: strings.Replace(spec("good"), "logistic", "oracle", 1), code: 2, says: []string{"oracle"}},
-		"a field of later":     {spec: spec("good"), args: []string{"--set", "train.mode=sync"}, code: 2, says: []string{"train.mode", "sync"}},
-		"not YAML":             {spec: "job: [", code: 2, says: []string{"spec.yaml"}},
-		"no such directory":    {spec: spec("good"), args: []string{"--dir", filepath.Join(dir, "good", "sub")}, code: 2, says: []string{"--dir"}},
-		"no etcd there":        {spec: spec("good"), args: []string{"--etcd-endpoints", "127.0.0.1:1", "--etcd-timeout", "500ms"}, code: 3, says: []string{"127.0.0.1:1"}},
-		"no such program":      {spec: spec("good"), args: []string{"--pserver-binary", "/absent"}, code: 2, says: []string{"/absent"}},
+		"misspelt field":        {spec: spec("good", "shrads: 4"), code: 2, says: []string{":5", "shrads", "shards"}},
+		"negative batch":        {spec: spec("good"), args: []string{"--set", "train.batch=-1"}, code: 2, says: []string{"train.batch"}},
+		"missing file":          {spec: spec("absent"), code: 2, says: []string{"absent"}},
+		"empty data set":        {spec: spec("empty"), code: 2, says: []string{"empty"}},
+		"directory of nothing":  {spec: spec("nothing"), code: 2, says: []string{"nothing"}},
+		"binary file":           {spec: spec("binary"), code: 1, says: []string{"binary:1"}},
+		"nan":                   {spec: spec("nan"), code: 1, says: []string{"nan:2"}},
+		"key 2^64":              {spec: spec("huge"), code: 1, says: []string{"huge:2"}},
+		"label missing":         {spec: spec("unlabelled"), code: 1, says: []string{"unlabelled:1"}},
+		"no such model":         {spec: strings.Replace(spec("good"), "logistic", "oracle", 1), code: 2, says: []string{"oracle"}},
+		"a field of later":      {spec: spec("good"), args: []string{"--set", "train.mode=sync"}, code: 2, says: []string{"train.mode", "sync"}},
+		"not YAML":              {spec: "job: [", code: 2, says: []string{"spec.yaml"}},
+		"no such directory":     {spec: spec("good"), args: []string{"--dir", filepath.Join(dir, "good", "sub")}, code: 2, says: []string{"--dir"}},
+		"no etcd there":         {spec: spec("good"), args: []string{"--etcd-endpoints", "127.0.0.1:1", "--etcd-timeout", "500ms"}, code: 3, says: []string{"127.0.0.1:1"}},
+		"result to nowhere":     {spec: spec("good"), args: []string{"--result", "/absent/r.json"}, code: 2, says: []string{"--result"}},
+		"export to a directory": {spec: spec("good"), args: []string{"--export", dir}, code: 2, says: []string{"--export"}},
+		"no such program":       {spec: spec("good"), args: []string{"--pserver-binary", "/absent"}, code: 2, says: []string{"/absent"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

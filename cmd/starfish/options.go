@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,6 +98,29 @@ func (o *options) validate() error {
 		}
 	}
 	return checkExportName(o.export)
+}
+
+// checkOutputs makes sure that what is asked for can be written in the end.
+func (o *options) checkOutputs() error {
+	return errors.Join(checkWritable("--result", o.result), checkWritable("--export", o.export))
+}
+
+// checkWritable makes sure, before the job runs, that a file can be written
+// where its end is to be reported.
+func checkWritable(flag, file string) error {
+	if file == "" || file == "-" {
+		return nil
+	}
+	if info, err := os.Stat(file); err == nil && info.IsDir() {
+		return cli.Usage("%s %s: is a directory", flag, file)
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".starfish-*")
+	if err != nil {
+		return cli.Usage("%s: %w", flag, err)
+	}
+	f.Close()
+	os.Remove(f.Name())
+	return nil
 }
 
 // checkExportName refuses forms of export that this version does not write.

@@ -71,6 +71,9 @@ func run(ctx context.Context, o *options, out streams) error {
 		return err
 	}
 	defer r.dir.close()
+	if err = o.checkOutputs(); err != nil {
+		return err
+	}
 	if err = r.within(ctx); ctx.Err() != nil && !r.ended.Load() && isStop(ctx, err) {
 		r.sayStopped()
 		return nil
