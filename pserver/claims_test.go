@@ -72,7 +72,7 @@ func TestSuccessor(t *testing.T) {
 		default:
 			require.NotSame(t, c.h, next, name)
 			require.Equal(t, c.generation, next.generation, name)
-			require.True(t, next.core == c.core, name)
+			require.Same(t, c.core, next.core, name)
 			require.False(t, next.serving.Load(), name)
 			require.Equal(t, c.h != nil, next.after != nil, name)
 		}

@@ -11,7 +11,6 @@ import (
 
 	"starfish/checkpoint"
 	"starfish/etcdqueue"
-	"starfish/internal/clock"
 	"starfish/internal/membership"
 	"starfish/pserver/ledger"
 )
@@ -183,7 +182,7 @@ func (t *tenure) settle(h *held) (time.Duration, error) {
 func (t *tenure) trouble(h *held, what string, err error) (time.Duration, error) {
 	switch {
 	case h.ctx.Err() != nil, errors.Is(err, ErrBroken):
-		return retryPause, nil
+		return retryPause, nil //nolint:nilerr // tend sees the first, look the second
 	case errors.Is(err, errLostShard), errors.Is(err, checkpoint.ErrNotOwner),
 		errors.Is(err, etcdqueue.ErrGuard), errors.Is(err, etcdqueue.ErrPhase):
 		h.doing("waiting for news about the owners") // they decide, or the state does
@@ -204,6 +203,3 @@ func (h *held) finalDue() bool {
 	h.mu.Unlock()
 	return h.fresh || saved.meta.Passes < h.core.Stats().Summary.Passes
 }
-
-// pause waits between two attempts of a keeper.
-func (t *tenure) pause(ctx context.Context) error { return clock.Sleep(ctx, t.cfg.Clock, retryPause) }

@@ -110,7 +110,7 @@ func TestThreeFailuresInARow(t *testing.T) {
 				now := w.metas(0)
 				return len(now) > 0 && (len(before) == 0 || now[0].UUID != before[0].UUID)
 			})
-			require.EqualValues(t, i+1, w.metas(0)[0].Generation)
+			require.Equal(t, i+1, w.metas(0)[0].Generation)
 			p.kill()
 			p = w.start("pserver-0")
 			w.serving(p)

@@ -10,6 +10,7 @@ import (
 
 	"starfish/checkpoint"
 	"starfish/etcdqueue"
+	"starfish/internal/clock"
 	"starfish/internal/membership"
 	"starfish/internal/ranges"
 	"starfish/internal/store"
@@ -68,7 +69,7 @@ func (t *tenure) load(ctx context.Context, h *held) (source string, err error) {
 			return "", err
 		}
 		t.logOf(h).WithError(err).Warn("cannot restore the shard yet, trying again")
-		if err := t.pause(ctx); err != nil {
+		if err := clock.Sleep(ctx, t.cfg.Clock, retryPause); err != nil {
 			return "", err
 		}
 	}

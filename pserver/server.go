@@ -86,7 +86,7 @@ func (s *Server) probe(ctx context.Context, address string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer cc.Close()
+	defer func() { _ = cc.Close() }()
 	r, err := pb.NewPServerClient(cc).Identify(ctx, &pb.IdentifyRequest{})
 	return r.GetIncarnation(), err
 }
