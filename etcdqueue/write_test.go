@@ -89,23 +89,31 @@ func TestTakeThatCommitsLate(t *testing.T) {
 	w := setup(t, 3, Config{Lanes: 1})
 	q, client := w.client("a")
 	require.NoError(t, q.start(t.Context()))
-	p := q.view.passes[0]
+	q.mu.Lock()
+	created := q.view.passes[0].created
+	q.mu.Unlock()
 	late := w.open("a") // the same incarnation stands for the request on its way
 	require.NoError(t, late.start(t.Context()))
-	client.Fail(func(op, _ string) error {
-		if op == "put" {
+	puts := 0
+	client.Fail(serial(func(op, _ string) error {
+		if op != "put" {
+			return nil
+		}
+		if puts++; puts == 1 {
 			return errLost
 		}
+		if puts > 2 {
+			return nil
+		}
+		// The taker has looked, found nothing and takes again; now the first
+		// request arrives.
+		p := newPassView(&q.c, 0, Manifest{Chunks: 3}, created, created, 1)
+		picks := p.plan(wish{count: 2, incarnation: "a"}, nil)
+		a, err := late.commitTake(context.Background(), p.snapshot(picks), picks)
+		require.NoError(t, err)
+		require.Equal(t, written, a.outcome)
 		return nil
-	})
-	_, err := q.Take(t.Context(), 2)
-	require.ErrorIs(t, err, errLost)
-	require.NotEmpty(t, q.takes.doubt)
-	client.Fail(nil)
-	picks := p.plan(wish{count: 2, incarnation: "a"}, nil)
-	a, err := late.commitTake(t.Context(), p.snapshot(picks), picks)
-	require.NoError(t, err)
-	require.Equal(t, written, a.outcome)
+	}))
 	require.Equal(t, []int64{0}, ranks(mustTake(t, q, 1)), "no more than asked for")
 	require.Equal(t, []int64{1}, ranks(mustTake(t, q, 1)))
 	require.Equal(t, []int64{2}, ranks(mustTake(t, q, 2)))
