@@ -145,6 +145,53 @@ func TestFencing(t *testing.T) {
 	}
 }
 
+// Once its buffers have grown a stream allocates nothing for a message.
+func TestExchangeDoesNotAllocate(t *testing.T) {
+	s := testServer(t)
+	parameters := job.Parameters{V: 1, Shards: 2, List: []job.Parameter{{Name: "w", Sparse: true, Dim: 4,
+		Optimizer: job.OptimizerSettings{Type: job.OptimizerAdagrad, LearningRate: 1}, Reduction: job.ReductionSum, Divisor: 1}}}
+	table := make([]*held, 2)
+	keys := make([][]uint64, 2)
+	for k := uint64(0); len(keys[0]) < 300 || len(keys[1]) < 300; k++ {
+		shard := job.ShardOf(k, 2)
+		keys[shard] = append(keys[shard], k)
+	}
+	for i := range table {
+		core, err := NewShard(parameters, i, 1, ShardOptions{})
+		require.NoError(t, err)
+		table[i] = &held{shard: i, generation: 1, core: core, ok: func() bool { return true }}
+		table[i].serving.Store(true)
+	}
+	s.table.Store(&table)
+	s.job = &job.Job{UUID: uuid.New()}
+	x := &exchanger{Server: s, pool: wire.NewPool(2), seen: map[*Shard]struct{}{}}
+	bodies, pool := make([][]byte, 60), wire.NewPool(0)
+	for n := range bodies {
+		var w wire.RequestWriter
+		b := pool.Get()
+		w.Start(b, s.job.UUID, uint64(n))
+		for i := range table {
+			w.Section(i, 1)
+			w.Push(&wire.Meta{Token: 1, N: int64(n), Records: 1}, 0)
+			w.PushRows(0, keys[i], make([]float32, 4*len(keys[i])))
+			w.PullKeys(0, keys[i], 4)
+		}
+		w.Finish()
+		bodies[n] = b.Body()
+	}
+	n := 0
+	once := func() {
+		require.NoError(t, x.request.Decode(bodies[n]))
+		x.answer().Release()
+		n++
+	}
+	for range 5 {
+		once()
+	}
+	require.LessOrEqual(t, testing.AllocsPerRun(50, once), 0.5)
+	require.EqualValues(t, n, table[1].core.Stats().Total.Batches)
+}
+
 // Saves are never closer together than the rhythm says, never further apart
 // than the interval plus what a save takes, and what is left out is counted.
 func TestRhythm(t *testing.T) {

@@ -389,6 +389,23 @@ func TestNoCheckpointLoads(t *testing.T) {
 	})
 }
 
+// The shard is marked as listed, and the list is empty: somebody has lost it.
+func TestNoCheckpointLoadsForNoneIsListed(t *testing.T) {
+	t.Parallel()
+	inWorld(t, options{pservers: 1}, func(t *testing.T, w *world) {
+		loseCheckpoints(w)
+		_, err := w.client("test").Txn(t.Context(), store.Txn{Then: []store.Op{
+			store.DeleteRange("checkpoints/0000/", store.PrefixEnd("checkpoints/0000/"))}})
+		require.NoError(t, err)
+		p := w.start("pserver-0")
+		require.Equal(t, int(job.ExitStateLost), p.exitCode())
+		require.ErrorContains(t, p.err, "shard 0")
+		p = w.start("pserver-0", func(c *pserver.Config) { c.AllowReinit = true })
+		w.serving(p)
+		w.finish(p)
+	})
+}
+
 func TestDirectoryIsGone(t *testing.T) {
 	t.Parallel()
 	inWorld(t, options{pservers: 1}, func(t *testing.T, w *world) {
