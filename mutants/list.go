@@ -56,10 +56,10 @@ func oneState() []Mutant {
 			Package: "./etcdqueue", Run: "TestLaneCheck",
 		},
 		{
-			Name: "complete-after-the-first-batch", Invariant: 3,
-			Breaks: "a chunk counts as trained when its first batch is acknowledged",
-			File:   "trainer/round.go", Old: "h.finished = h.finished || last", New: "h.finished = true",
-			Package: "./trainer", Run: "TestJobCountsEveryRecordOnce|TestKilledProcessesLoseNothing",
+			Name: "finished-at-the-first-batch", Invariant: 3,
+			Breaks: "a shard calls a chunk finished when it has its first batch",
+			File:   "pserver/ledger/ledger.go", Old: "if p.Last {", New: "if true {",
+			Package: "./pserver/ledger", Run: "TestTable|TestAgainstModel",
 		},
 		{
 			Name: "one-shard-speaks-for-all", Invariant: 3,

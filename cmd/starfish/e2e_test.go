@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"starfish/internal/store/embedded"
 )
 
 // The README's main run: a real model on real data, as good as any solver's.
@@ -149,4 +151,28 @@ func TestSameSeedSameModel(t *testing.T) {
 		require.Equal(t, first, train(other.pservers, other.procs, 1), "%+v", other)
 	}
 	require.NotEqual(t, first, train(2, 2, 2))
+}
+
+// An etcd that is there already is used instead of an embedded one, and the
+// trainers may be another program, which then makes the job.
+func TestRunWithOtherParts(t *testing.T) {
+	srv, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir()})
+	require.NoError(t, err)
+	defer srv.Close()
+	etcd := []string{"--etcd-endpoints", strings.Join(srv.Endpoints(), ",")}
+	dir := filepath.Join(t.TempDir(), "run")
+	c := newCall(t, append([]string{"run"}, append(etcd, "-f", count, "--dir", dir, "--set", "train.passes=2", "--result", "-",
+		"--trainer-binary", filepath.Join(filepath.Dir(starfishProgram(t)), "trainer"))...)...).succeed()
+	require.EqualValues(t, 2*32561, c.result().Records)
+	require.NoDirExists(t, filepath.Join(dir, "etcd"))
+	c.leavesNothing()
+
+	text := newCall(t, append([]string{"status", "--job", "count"}, etcd...)...).succeed().stdout.String()
+	require.Contains(t, text, "phase    complete")
+	file := filepath.Join(t.TempDir(), "counts.txt")
+	newCall(t, append([]string{"export", "--job", "count", "-o", file, "--checkpoint-dir", filepath.Join(dir, "checkpoints")}, etcd...)...).succeed()
+	requireExact(t, file, 2)
+	other := newCall(t, append([]string{"status", "--job", "other"}, etcd...)...)
+	require.Equal(t, 2, other.run())
+	require.Contains(t, other.stderr.String(), `there is no job "other"`)
 }

@@ -20,7 +20,7 @@ import (
 
 func exportCommand(s streams) *cobra.Command {
 	var t target
-	var out string
+	var out, checkpoints string
 	c := &cobra.Command{
 		Use:     "export -o FILE.txt",
 		Short:   "Write the trained model of a job to a file",
@@ -42,6 +42,9 @@ func exportCommand(s streams) *cobra.Command {
 				return err
 			}
 			defer f.close()
+			if checkpoints != "" {
+				f.checkpoints = checkpoints
+			}
 			n, err := exportText(c.Context(), f, out)
 			if err != nil {
 				return err
@@ -51,6 +54,7 @@ func exportCommand(s streams) *cobra.Command {
 		},
 	}
 	t.register(c.Flags())
+	c.Flags().StringVar(&checkpoints, "checkpoint-dir", "", "directory of the checkpoints (default: that of --dir, or the spec's checkpoint.dir)")
 	c.Flags().StringVarP(&out, "output", "o", "", "file to write (required); its suffix names the form: .txt")
 	return c
 }

@@ -53,7 +53,6 @@ func oneLine(err error) string {
 func prepare(root *cobra.Command) {
 	root.SilenceErrors = true
 	root.SilenceUsage = true
-	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SuggestionsMinimumDistance = 2 // edits that make a misspelt verb a known one
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return Usage("%w; `%s --help` lists the flags", err, c.CommandPath())
