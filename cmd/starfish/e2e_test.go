@@ -70,7 +70,7 @@ func TestRunWithoutDirectoryLeavesNothing(t *testing.T) {
 // record is counted once.
 func TestRunGoesOnAfterSigtermAndSigkill(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
-	const passes = 60
+	const passes = 90
 	args := []string{"run", "-f", count, "--dir", dir, "--set", fmt.Sprintf("train.passes=%d", passes), "--result", "-",
 		"--export", filepath.Join(dir, "counts.txt")}
 	trained := func(atLeast int64) func() bool {

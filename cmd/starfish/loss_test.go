@@ -57,7 +57,7 @@ func TestQuarantine(t *testing.T) {
 // back the same command goes on, and nothing was lost.
 func TestDataVanishes(t *testing.T) {
 	dir, spec, data := own(t)
-	args := []string{"run", "-f", spec, "--dir", filepath.Join(dir, "run"), "--set", "train.passes=40",
+	args := []string{"run", "-f", spec, "--dir", filepath.Join(dir, "run"), "--set", "train.passes=60",
 		"--export", filepath.Join(dir, "counts.txt")}
 	c := newCall(t, args...).start()
 	c.until(func() bool {
@@ -70,14 +70,14 @@ func TestDataVanishes(t *testing.T) {
 	c.leavesNothing()
 	require.NoError(t, os.Rename(data+".away", data))
 	newCall(t, args...).succeed()
-	requireExact(t, filepath.Join(dir, "counts.txt"), 40)
+	requireExact(t, filepath.Join(dir, "counts.txt"), 60)
 }
 
 // A shard whose listed checkpoints are all broken is never silently fresh: code
 // 5, naming a file, unless the user allows to begin anew.
 func TestStateLost(t *testing.T) {
 	dir, spec, _ := own(t)
-	args := []string{"run", "-f", spec, "--dir", filepath.Join(dir, "run"), "--set", "train.passes=40"}
+	args := []string{"run", "-f", spec, "--dir", filepath.Join(dir, "run"), "--set", "train.passes=60"}
 	c := newCall(t, args...).start()
 	c.until(func() bool {
 		s, err := statusOf(t, filepath.Join(dir, "run"))
