@@ -153,6 +153,9 @@ func (t *tenure) claim(ctx context.Context) error {
 
 // idle says why nothing is claimed, if nothing is owned.
 func (t *tenure) idle() string {
+	if t.roster.Revision == 0 {
+		return ""
+	}
 	for _, h := range *t.table.Load() {
 		if h != nil {
 			return ""
@@ -283,6 +286,7 @@ func (t *tenure) drain(ctx context.Context) {
 		}
 	}
 	t.deregister(ctx)
+	t.log.WithField("shards", shards).Info("stopped")
 }
 
 // lastSave saves a shard that has been loaded, again and again until it works

@@ -167,6 +167,7 @@ func (s *Server) ended(st etcdqueue.State) (bool, error) {
 	case "":
 		return true, membership.ErrJobChanged
 	case etcdqueue.PhaseComplete:
+		s.log.Info("the job is complete")
 		return true, nil
 	case etcdqueue.PhaseFailed:
 		return true, job.Exitf(job.ExitFailure, "the job has failed: %s", st.Reason)
