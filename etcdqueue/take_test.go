@@ -2,87 +2,33 @@ package etcdqueue
 
 import (
 	"context"
-	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"starfish/internal/store"
 	"starfish/internal/store/fake"
 )
 
-// TestOrderDoesNotDependOnTakeSizes: one taker gets the chunks in the same
-// order however many it takes at a time; without shuffle in that of the data.
-func TestOrderDoesNotDependOnTakeSizes(t *testing.T) {
+// TestAnOldCopyIsNotBelieved: that a task is not ours is read again before it
+// is said.
+func TestAnOldCopyIsNotBelieved(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		n := rapid.Int64Range(1, 150).Draw(rt, "chunks")
-		c := Config{
-			Lanes:   rapid.SampledFrom([]int{1, 3, 8, 64}).Draw(rt, "lanes"),
-			Shuffle: rapid.Bool().Draw(rt, "shuffle"),
-			Seed:    rapid.Uint64().Draw(rt, "seed"), Name: "trainer-0",
-		}
-		failed := make(map[int64]bool)
-		for _, chunk := range rapid.SliceOfN(rapid.Int64Range(0, n-1), 0, 5).Draw(rt, "failed") {
-			failed[chunk] = true
-		}
-		walk := func(size func() int64) (order []int64) {
-			p := newPassView(&c, 3, Manifest{Chunks: n}, 5, 5, c.Lanes)
-			for token := int64(10); p.todo > 0; token++ {
-				picks := p.plan(wish{count: size(), peers: 1, incarnation: "i"}, failed)
-				require.NotEmpty(rt, picks)
-				require.LessOrEqual(rt, len(picks), maxTxnLanes)
-				var tasks []Task
-				for _, k := range picks {
-					l, ok := p.lanes[k.lane].lane.Skip(k.failed), true
-					if !k.at.IsEmpty() {
-						l, ok = l.Take(k.at, "n", Holder{"i", token})
-					}
-					require.True(rt, ok)
-					p.set(k.lane, slot{lane: l, rev: token, seen: token})
-					for x := range k.at.All() {
-						tasks = append(tasks, p.task(k.lane, x, token))
-					}
-				}
-				if !c.Shuffle {
-					sortByRank(tasks)
-				}
-				order = append(order, chunks(tasks)...)
-			}
-			return order
-		}
-		byOne := walk(func() int64 { return 1 })
-		require.Len(rt, byOne, int(n)-len(failed))
-		require.Equal(rt, byOne, walk(func() int64 { return rapid.Int64Range(1, 80).Draw(rt, "size") }))
-		if !c.Shuffle {
-			require.IsIncreasing(rt, append([]int64{-1}, byOne...))
-		}
-	})
-}
-
-// TestPassesAndSeedsHaveTheirOwnOrder, and takers their own way through it.
-func TestPassesAndSeedsHaveTheirOwnOrder(t *testing.T) {
-	t.Parallel()
-	orders := make(map[string]string)
-	note := func(label string, c Config, pass int) {
-		c.Lanes, c.Shuffle = 8, true
-		p := newPassView(&c, pass, Manifest{Chunks: 36}, 1, 1, c.Lanes)
-		var order []int64
-		for rank := range int64(36) {
-			order = append(order, p.chunk(rank))
-		}
-		key := fmt.Sprint(order, p.turn)
-		require.Empty(t, orders[key], "%s is like %s", label, orders[key])
-		orders[key] = label
-	}
-	note("seed 1, pass 0, a", Config{Seed: 1, Name: "a"}, 0)
-	note("seed 1, pass 1, a", Config{Seed: 1, Name: "a"}, 1)
-	note("seed 2, pass 0, a", Config{Seed: 2, Name: "a"}, 0)
-	note("seed 1, pass 0, b", Config{Seed: 1, Name: "b"}, 0)
+	w := setup(t, 2, Config{Lanes: 1})
+	q := w.open("a")
+	first := mustTake(t, q, 1)
+	q.mu.Lock()
+	old := q.view.passes[0].lanes[0]
+	q.mu.Unlock()
+	second := mustTake(t, q, 1)
+	q.mu.Lock()
+	q.view.passes[0].lanes[0] = old
+	q.mu.Unlock()
+	require.NoError(t, q.Complete(t.Context(), finished(second...)))
+	require.NoError(t, q.Complete(t.Context(), finished(first...)))
 }
 
 func TestShare(t *testing.T) {
