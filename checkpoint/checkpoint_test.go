@@ -18,6 +18,7 @@ import (
 	"starfish/checkpoint/memfs"
 	"starfish/internal/store"
 	"starfish/internal/store/fake"
+	"starfish/internal/store/storetest"
 )
 
 func TestSaveLoad(t *testing.T) {
@@ -495,4 +496,26 @@ func TestOSFileSystem(t *testing.T) {
 	require.NoError(t, checkpoint.Remove(checkpoint.OS, base, []checkpoint.Meta{m}), "gone already")
 	_, err = checkpoint.OS.Size(base)
 	require.Error(t, err, "a directory is no file")
+}
+
+// The transactions are what a real etcd takes, too.
+func TestOnEtcd(t *testing.T) {
+	t.Parallel()
+	b := &bundle{fs: memfs.New(), st: storetest.Embedded(t), own: owner(2, 1)}
+	b.owners(t, b.own)
+	require.NoError(t, checkpoint.Mark(b.fs, dir, jobID))
+	for n := uint64(1); n <= 4; n++ {
+		require.NoError(t, b.save(t.Context(), n, 2))
+	}
+	n, m, _, err := b.load(t)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, n)
+	require.Len(t, b.list(t), 2)
+	require.NoError(t, checkpoint.Drop(t.Context(), b.st, b.own, []checkpoint.Meta{m}))
+	n, _, _, err = b.load(t)
+	require.NoError(t, err)
+	require.EqualValues(t, 3, n)
+	b.owners(t, owner(2, 2))
+	require.ErrorIs(t, b.save(t.Context(), 5, 2), checkpoint.ErrNotOwner)
+	require.Len(t, b.list(t), 1)
 }
