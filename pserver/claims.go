@@ -26,6 +26,8 @@ const (
 	// requestTimeout bounds a request to the store in the tenure's loop, so
 	// that the loop sees what else happens.
 	requestTimeout = 3 * time.Second
+	// stopTries is how often the last save of an orderly stop is tried.
+	stopTries = 3
 )
 
 // tenure is what the process does as one member of the job.
@@ -289,15 +291,15 @@ func (t *tenure) drain(ctx context.Context) {
 	t.log.WithField("shards", shards).Info("stopped")
 }
 
-// lastSave saves a shard that has been loaded, again and again until it works
-// or cannot.
+// lastSave saves a shard that has been loaded. It tries a few times and then
+// leaves: who waits for a disk that stays full waits for nothing.
 func (t *tenure) lastSave(ctx context.Context, h *held) error {
 	if !h.loaded.Load() {
 		return nil
 	}
-	for {
+	for try := 1; ; try++ {
 		err := t.save(ctx, h, saveStop)
-		if err == nil || errors.Is(err, checkpoint.ErrNotOwner) || errors.Is(err, ErrBroken) {
+		if err == nil || try == stopTries || errors.Is(err, checkpoint.ErrNotOwner) || errors.Is(err, ErrBroken) {
 			return err
 		}
 		if cause := clock.Sleep(ctx, t.cfg.Clock, retryPause); cause != nil {

@@ -266,10 +266,34 @@ func TestFullDisk(t *testing.T) {
 		require.Empty(t, w.metas(0))
 		w.disk.SetHook(nil)
 		w.eventually("a checkpoint", func() bool { return len(w.metas(0)) > 0 })
+		require.Empty(t, p.Status().Shards[0].CheckpointError)
 		for _, name := range w.disk.Names() {
 			require.NotContains(t, name, ".tmp")
 		}
 		w.finish(p)
+	})
+}
+
+// Nor does it hold up an orderly stop: the successor replays.
+func TestStopOnAFullDisk(t *testing.T) {
+	t.Parallel()
+	inWorld(t, options{pservers: 1}, func(t *testing.T, w *world) {
+		p := w.start("pserver-0")
+		w.serving(p)
+		w.until(2)
+		w.disk.SetHook(func(op, _ string) error {
+			if op == "write" {
+				return errors.New("no space left on device")
+			}
+			return nil
+		})
+		began := time.Now()
+		require.NoError(t, p.stop())
+		require.Less(t, time.Since(began), 3*time.Second)
+		w.disk.SetHook(nil)
+		next := w.start("pserver-0")
+		w.serving(next)
+		w.finish(next)
 	})
 }
 
