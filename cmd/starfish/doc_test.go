@@ -1,0 +1,124 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"starfish/internal/store/fake"
+	"starfish/pserver"
+	"starfish/trainer"
+)
+
+func operationsPage(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	require.NoError(t, err)
+	return string(text)
+}
+
+var (
+	helpFlag    = regexp.MustCompile(`(?m)^ +(?:-., )?--([a-z-]+)`)
+	helpDefault = regexp.MustCompile(`\(default "?([^")]+)"?\)$`)
+	pageFlag    = regexp.MustCompile("`--([a-z-]+)`")
+)
+
+// sections are the flag tables of the page below the headings, by flag: the
+// cell with the default.
+func sections(t *testing.T, page string, headings ...string) map[string]string {
+	t.Helper()
+	flags := make(map[string]string)
+	for _, heading := range headings {
+		_, text, ok := strings.Cut(page, "\n### "+heading+"\n")
+		require.True(t, ok, heading)
+		text, _, _ = strings.Cut(text, "\n#")
+		for line := range strings.Lines(text) {
+			cells := strings.Split(line, "|")
+			if len(cells) < 4 {
+				continue
+			}
+			for _, m := range pageFlag.FindAllStringSubmatch(cells[1], -1) {
+				flags[m[1]] = strings.TrimSpace(cells[2])
+			}
+		}
+	}
+	return flags
+}
+
+// TestFlagsPage: docs/operations.md has every flag of every program with its
+// default, and none that does not exist.
+func TestFlagsPage(t *testing.T) {
+	programs := filepath.Dir(starfishProgram(t))
+	page := operationsPage(t)
+	cases := map[string]struct {
+		call     []string
+		headings []string
+		others   []string // flags of the tables that another command has
+	}{
+		"pserver": {call: []string{"pserver"}, headings: []string{"Flags of both daemons", "pserver"}},
+		"trainer": {call: []string{"trainer"}, headings: []string{"Flags of both daemons", "trainer"}},
+		"run":     {call: []string{"starfish", "run"}, headings: []string{"starfish run"}},
+		"status":  {call: []string{"starfish", "status"}, headings: []string{"starfish status, starfish export"}, others: []string{"checkpoint-dir"}},
+		"export":  {call: []string{"starfish", "export"}, headings: []string{"starfish status, starfish export"}, others: []string{"watch"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			help, err := exec.Command(filepath.Join(programs, c.call[0]), append(c.call[1:], "--help")...).Output()
+			require.NoError(t, err)
+			documented := sections(t, page, c.headings...)
+			var known []string
+			for line := range strings.Lines(string(help)) {
+				line = strings.TrimRight(line, "\n")
+				m := helpFlag.FindStringSubmatch(line)
+				if m == nil || m[1] == "help" && name != "pserver" && name != "trainer" {
+					continue
+				}
+				known = append(known, m[1])
+				cell, ok := documented[m[1]]
+				require.True(t, ok, "docs/operations.md lacks --%s", m[1])
+				if d := helpDefault.FindStringSubmatch(line); d != nil && !strings.Contains(d[1], " ") {
+					require.Contains(t, cell, "`"+d[1]+"`", "the default of --%s", m[1])
+				}
+			}
+			require.Greater(t, len(known), 5)
+			for flag := range documented {
+				require.True(t, slices.Contains(known, flag) || slices.Contains(c.others, flag), "there is no --%s", flag)
+			}
+		})
+	}
+}
+
+// TestMetricsPage: docs/operations.md has every metric of both daemons, and
+// none that does not exist.
+func TestMetricsPage(t *testing.T) {
+	t.Parallel()
+	registry := prometheus.NewRegistry()
+	st := fake.New(fake.Options{})
+	_, err := pserver.New(pserver.Config{Store: st, Name: "p", Registerer: registry})
+	require.NoError(t, err)
+	_, err = trainer.New(trainer.Config{Store: st, Job: "j", Name: "t", Registerer: registry})
+	require.NoError(t, err)
+	described := make(chan *prometheus.Desc)
+	go func() {
+		defer close(described)
+		registry.Describe(described)
+	}()
+	name := regexp.MustCompile(`fqName: "([a-z_]+)"`)
+	known := make(map[string]bool)
+	for d := range described {
+		known[name.FindStringSubmatch(d.String())[1]] = true
+	}
+	require.Greater(t, len(known), 25)
+	documented := make(map[string]bool)
+	for _, m := range regexp.MustCompile("(?m)^\\| `(starfish_[a-z_]+)` \\|").FindAllStringSubmatch(operationsPage(t), -1) {
+		documented[m[1]] = true
+	}
+	require.Equal(t, known, documented)
+}
