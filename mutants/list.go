@@ -257,15 +257,21 @@ func liveness() []Mutant {
 func hostility() []Mutant {
 	return []Mutant{
 		{
-			Name: "claimed-lengths-are-believed", Invariant: 10,
-			Breaks: "a broken checkpoint makes its loader allocate what it claims",
-			File:   "checkpoint/format.go", Old: "if g.left > maxMessage {", New: "if false {",
-			Package: "./checkpoint", Run: "TestClaimedLengths|FuzzDecode",
+			Name: "claimed-numbers-are-believed", Invariant: 10,
+			Breaks: "a message makes the server allocate what it claims to hold",
+			File:   "internal/wire/layout.go", Old: "if n > maxSections || uint64(n)*uint64(size) > uint64(len(s.rest)) {", New: "if false {",
+			Package: "./internal/wire", Run: "TestDecode|FuzzRequest",
+		},
+		{
+			Name: "a-short-message-is-read-on", Invariant: 10,
+			Breaks: "a message that is cut short makes the server panic",
+			File:   "internal/wire/layout.go", Old: "if n < 0 || n > len(s.rest) {", New: "if n < 0 {",
+			Package: "./internal/wire", Run: "TestDecode|FuzzRequest",
 		},
 		{
 			Name: "a-non-finite-gradient-is-applied", Invariant: 10,
 			Breaks: "one NaN spoils the model",
-			File:   "pserver/shard.go", Old: "if fault != optimizer.OK {", New: "if false {",
+			File:   "pserver/shard.go", Old: "if fault != optimizer.OK {", New: "if fault != optimizer.OK && false {",
 			Package: "./pserver", Run: "TestNonFinite",
 		},
 		{

@@ -98,7 +98,7 @@ type bench struct {
 }
 
 // timeout of the tests of one mutant: some mutants hang.
-const timeout = "120s"
+const timeout = "60s"
 
 // try applies one mutant.
 func (b *bench) try(m mutants.Mutant) (outcome, error) {
