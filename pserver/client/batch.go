@@ -1,11 +1,6 @@
 package client
 
-import (
-	"fmt"
-	"math/bits"
-
-	"starfish/job"
-)
+import "fmt"
 
 // Batch is the part of the model that one batch of records touches: whole
 // dense tensors, and the rows of the distinct keys of each table. It is laid
@@ -26,27 +21,11 @@ type Batch struct {
 	tables []tableIndex
 }
 
-// tableIndex is how a table's distinct keys were found and grouped.
+// tableIndex is where each shard's part of a table's distinct keys lies.
 type tableIndex struct {
 	// starts[s] is where shard s begins among the keys; starts[shards] is the end.
 	starts []uint32
-	// found, shard and place describe the distinct keys in order of appearance.
-	found []uint64
-	shard []uint32
-	place []uint32
-	// slots is a hash table with linear probing. A slot is occupied if its
-	// stamp is the current one, so nothing is ever cleared.
-	slots []slot
-	stamp uint32
 }
-
-type slot struct {
-	key   uint64
-	stamp uint32
-	index uint32 // into found
-}
-
-const smallestIndex = 256
 
 func newBatch(l *layout) *Batch {
 	b := &Batch{layout: l, Tables: make([]Table, len(l.tables)), tables: make([]tableIndex, len(l.tables))}
@@ -57,7 +36,6 @@ func newBatch(l *layout) *Batch {
 	for i, t := range l.tables {
 		b.Tables[i].Dim = t.dim
 		b.tables[i].starts = make([]uint32, l.shards+1)
-		b.tables[i].slots = make([]slot, smallestIndex)
 	}
 	return b
 }
@@ -72,93 +50,16 @@ func (b *Batch) Prepare(keysPerTable [][]uint64) {
 	for _, g := range b.DenseGrad {
 		clear(g)
 	}
+	x := b.layout.borrow()
+	defer b.layout.giveBack(x)
 	for i, keys := range keysPerTable {
-		t, x := &b.Tables[i], &b.tables[i]
+		t := &b.Tables[i]
 		t.Slots = sized(t.Slots, len(keys))
 		x.find(keys, t.Slots, b.layout.shards)
-		x.group(t)
+		x.group(t, b.tables[i].starts)
 		t.Rows = sized(t.Rows, len(t.Keys)*t.Dim)
 		t.Grad = sized(t.Grad, len(t.Keys)*t.Dim)
 		clear(t.Grad)
-	}
-}
-
-// find fills found and shard with the distinct keys in order of appearance,
-// counts the keys of each shard, and sets places[i] to where key i is in found.
-func (x *tableIndex) find(keys []uint64, places []uint32, shards int) {
-	x.renew()
-	x.found, x.shard = x.found[:0], x.shard[:0]
-	clear(x.starts)
-	slots, mask, stamp := x.slots, uint64(len(x.slots)-1), x.stamp
-	for i, key := range keys {
-		h := job.Mix(key)
-		at := h & mask
-		for slots[at].stamp == stamp && slots[at].key != key {
-			at = (at + 1) & mask
-		}
-		if slots[at].stamp == stamp {
-			places[i] = slots[at].index
-			continue
-		}
-		index := uint32(len(x.found))
-		slots[at] = slot{key: key, stamp: stamp, index: index}
-		places[i] = index
-		s, _ := bits.Mul64(h, uint64(shards)) // job.ShardOf without mixing again
-		x.found = append(x.found, key)
-		x.shard = append(x.shard, uint32(s))
-		x.starts[s]++
-		if 2*len(x.found) > len(slots) {
-			x.grow()
-			slots, mask, stamp = x.slots, uint64(len(x.slots)-1), x.stamp
-		}
-	}
-}
-
-// group turns the counts of find into places, shard by shard, and rewrites the
-// table's keys and slots by them.
-func (x *tableIndex) group(t *Table) {
-	sum := uint32(0)
-	for s, n := range x.starts {
-		x.starts[s] = sum
-		sum += n
-	}
-	x.place = sized(x.place, len(x.found))
-	t.Keys = sized(t.Keys, len(x.found))
-	for i, s := range x.shard {
-		p := x.starts[s]
-		x.starts[s]++
-		x.place[i] = p
-		t.Keys[p] = x.found[i]
-	}
-	// Each start has moved on to the next shard's; move them back.
-	copy(x.starts[1:], x.starts)
-	x.starts[0] = 0
-	place := x.place
-	for i, p := range t.Slots {
-		t.Slots[i] = place[p]
-	}
-}
-
-// renew empties the hash table by a new stamp.
-func (x *tableIndex) renew() {
-	x.stamp++
-	if x.stamp == 0 {
-		clear(x.slots)
-		x.stamp = 1
-	}
-}
-
-// grow doubles the hash table; found knows all its keys.
-func (x *tableIndex) grow() {
-	x.slots = make([]slot, 2*len(x.slots))
-	x.stamp = 1
-	mask := uint64(len(x.slots) - 1)
-	for i, key := range x.found {
-		at := job.Mix(key) & mask
-		for x.slots[at].stamp == x.stamp {
-			at = (at + 1) & mask
-		}
-		x.slots[at] = slot{key: key, stamp: x.stamp, index: uint32(i)}
 	}
 }
 

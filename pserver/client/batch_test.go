@@ -95,17 +95,28 @@ func TestPrepareZeroesDenseGradients(t *testing.T) {
 	require.Panics(t, func() { b.Prepare([][]uint64{nil}) })
 }
 
-// The stamp that marks occupied slots returns to 0 after 2^32 batches.
-func TestStampWrapsAround(t *testing.T) {
+// unmix is the inverse of job.Mix.
+func unmix(h uint64) uint64 {
+	h ^= h>>31 ^ h>>62
+	h *= 0x319642b2d24d8ec3
+	h ^= h>>27 ^ h>>54
+	h *= 0x96de1b173f119089
+	return h ^ h>>30 ^ h>>60
+}
+
+// Keys whose hashes agree in the upper half and in the slot are told apart.
+func TestKeysOfOneSlotAreToldApart(t *testing.T) {
 	t.Parallel()
-	b := newTestBatch(t, 2)
-	b.Prepare([][]uint64{{1, 2, 3}, nil})
-	b.tables[0].stamp = ^uint32(0)
-	b.tables[0].slots[job.Mix(9)&(smallestIndex-1)] = slot{key: 9, stamp: 0, index: 77}
-	keys := []uint64{9, 4, 9}
-	b.Prepare([][]uint64{keys, nil})
-	require.Equal(t, uint32(1), b.tables[0].stamp)
-	requireTable(t, b, 0, keys)
+	const upper = 0xabcdef12 << 32
+	keys := []uint64{unmix(upper | 5), unmix(upper | 5 | 1<<20), unmix(upper | 5 | 1<<21), unmix(upper | 6)}
+	for _, k := range keys {
+		require.EqualValues(t, upper>>32, job.Mix(k)>>32)
+	}
+	batch := []uint64{keys[0], keys[1], keys[0], keys[3], keys[2], keys[1], keys[3], keys[2], keys[0]}
+	b := newTestBatch(t, 3)
+	b.Prepare([][]uint64{batch, nil})
+	requireTable(t, b, 0, batch)
+	require.Len(t, b.Tables[0].Keys, 4)
 }
 
 func TestPrepareDoesNotAllocate(t *testing.T) {

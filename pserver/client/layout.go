@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 
 	"starfish/job"
 )
@@ -11,12 +12,34 @@ import (
 // ErrParameters: the job's parameters cannot be laid out.
 var ErrParameters = errors.New("client: impossible parameters")
 
-// layout says how the job's parameters lie over the shards. It is immutable.
+// layout says how the job's parameters lie over the shards. It is immutable
+// but for what its batches lend each other.
 type layout struct {
 	shards int
 	dense  []denseLayout  // in the order of the job's list
 	tables []tableLayout  // in the order of the job's list
 	blocks [][]blockPlace // for each shard the dense blocks that lie there
+
+	mu   sync.Mutex
+	idle []*distinct
+}
+
+// borrow lends what finds distinct keys; giveBack takes it back.
+func (l *layout) borrow() *distinct {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.idle); n > 0 {
+		x := l.idle[n-1]
+		l.idle = l.idle[:n-1]
+		return x
+	}
+	return &distinct{slots: make([]uint64, smallestIndex)}
+}
+
+func (l *layout) giveBack(x *distinct) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.idle = append(l.idle, x)
 }
 
 type denseLayout struct {
