@@ -13,13 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"starfish/internal/store/fake"
+	"starfish/mutants"
 	"starfish/pserver"
 	"starfish/trainer"
 )
 
-func operationsPage(t *testing.T) string {
+// root is the module's root.
+var root = filepath.Join("..", "..")
+
+// page reads a page of the documentation.
+func page(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "operations.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", name))
 	require.NoError(t, err)
 	return string(text)
 }
@@ -56,7 +61,7 @@ func sections(t *testing.T, page string, headings ...string) map[string]string {
 // default, and none that does not exist.
 func TestFlagsPage(t *testing.T) {
 	programs := filepath.Dir(starfishProgram(t))
-	page := operationsPage(t)
+	text := page(t, "operations.md")
 	cases := map[string]struct {
 		call     []string
 		headings []string
@@ -72,7 +77,7 @@ func TestFlagsPage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			help, err := exec.Command(filepath.Join(programs, c.call[0]), append(c.call[1:], "--help")...).Output()
 			require.NoError(t, err)
-			documented := sections(t, page, c.headings...)
+			documented := sections(t, text, c.headings...)
 			var known []string
 			for line := range strings.Lines(string(help)) {
 				line = strings.TrimRight(line, "\n")
@@ -117,8 +122,50 @@ func TestMetricsPage(t *testing.T) {
 	}
 	require.Greater(t, len(known), 25)
 	documented := make(map[string]bool)
-	for _, m := range regexp.MustCompile("(?m)^\\| `(starfish_[a-z_]+)` \\|").FindAllStringSubmatch(operationsPage(t), -1) {
+	for _, m := range regexp.MustCompile("(?m)^\\| `(starfish_[a-z_]+)` \\|").FindAllStringSubmatch(page(t, "operations.md"), -1) {
 		documented[m[1]] = true
 	}
 	require.Equal(t, known, documented)
+}
+
+// TestRobustnessPage: docs/robustness.md names every mutant, and no test that
+// does not exist.
+func TestRobustnessPage(t *testing.T) {
+	t.Parallel()
+	text := page(t, "robustness.md")
+	for _, m := range mutants.List() {
+		require.True(t, strings.Contains(text, "`"+m.Name+"`"), "docs/robustness.md lacks the mutant %s of invariant %d", m.Name, m.Invariant)
+	}
+	exists := make(map[string]bool)
+	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
+	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, m := range function.FindAllSubmatch(code, -1) {
+			exists[string(m[1])] = true
+		}
+		return err
+	})
+	require.NoError(t, err)
+	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`").FindAllStringSubmatch(text, -1)
+	require.Greater(t, len(named), 80)
+	for _, m := range named {
+		require.True(t, exists[m[1]], "there is no %s", m[1])
+	}
+}
+
+// TestDependenciesPage: docs/dependencies.md names each direct dependency with
+// its version.
+func TestDependenciesPage(t *testing.T) {
+	t.Parallel()
+	text := page(t, "dependencies.md")
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
+	require.NoError(t, err)
+	required := regexp.MustCompile(`(?m)^\t(\S+) v(\S+)$`).FindAllStringSubmatch(string(mod), -1) // indirect ones have a comment
+	require.Greater(t, len(required), 10)
+	for _, m := range required {
+		require.True(t, strings.Contains(text, "| `"+m[1]+"` | "+m[2]+" |"), "docs/dependencies.md lacks %s %s", m[1], m[2])
+	}
 }
