@@ -149,12 +149,14 @@ func TestSpecPageRefusals(t *testing.T) {
 func TestFormatsPage(t *testing.T) {
 	t.Parallel()
 	text := page(t, "formats.md")
-	for key, shards := range map[uint64][2]int{0: {0, 0}, 1: {1, 2}, 2: {3, 6}, 123: {3, 5}, 1<<20 - 1: {3, 6}, 1<<64 - 1: {2, 4}} {
-		require.Equal(t, shards, [2]int{job.ShardOf(key, 4), job.ShardOf(key, 7)})
+	for key, want := range map[uint64][2]int{0: {0, 0}, 1: {1, 2}, 2: {3, 6}, 123: {3, 5}, 1<<20 - 1: {3, 6}, 1<<64 - 1: {2, 4}} {
+		shards := [2]int{job.ShardOf(key, 4), job.ShardOf(key, 7)}
+		require.Equal(t, want, shards)
 		require.Contains(t, text, fmt.Sprintf("| %d | `%016x` | %d | %d |", key, job.Mix(key), shards[0], shards[1]))
 	}
-	for name, shards := range map[string][3]int{"bias": {1, 2, 2}, "total": {2, 3, 3}, "weights": {0, 1, 1}} {
-		require.Equal(t, shards, [3]int{job.BlockShard(name, 0, 4), job.BlockShard(name, 1, 4), job.BlockShard(name, 5, 4)})
+	for name, want := range map[string][3]int{"bias": {1, 2, 2}, "total": {2, 3, 3}, "weights": {0, 1, 1}} {
+		shards := [3]int{job.BlockShard(name, 0, 4), job.BlockShard(name, 1, 4), job.BlockShard(name, 5, 4)}
+		require.Equal(t, want, shards)
 		require.Contains(t, text, fmt.Sprintf("| `%s` | `%016x` | %d | %d | %d |", name, xxhash.Sum64String(name), shards[0], shards[1], shards[2]))
 	}
 	for name, p := range map[string]permute.P{

@@ -134,7 +134,8 @@ func TestRobustnessPage(t *testing.T) {
 	t.Parallel()
 	text := page(t, "robustness.md")
 	for _, m := range mutants.List() {
-		require.True(t, strings.Contains(text, "`"+m.Name+"`"), "docs/robustness.md lacks the mutant %s of invariant %d", m.Name, m.Invariant)
+		there := strings.Contains(text, "`"+m.Name+"`")
+		require.True(t, there, "docs/robustness.md lacks the mutant %s of invariant %d", m.Name, m.Invariant)
 	}
 	exists := make(map[string]bool)
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
@@ -166,6 +167,7 @@ func TestDependenciesPage(t *testing.T) {
 	required := regexp.MustCompile(`(?m)^\t(\S+) v(\S+)$`).FindAllStringSubmatch(string(mod), -1) // indirect ones have a comment
 	require.Greater(t, len(required), 10)
 	for _, m := range required {
-		require.True(t, strings.Contains(text, "| `"+m[1]+"` | "+m[2]+" |"), "docs/dependencies.md lacks %s %s", m[1], m[2])
+		there := strings.Contains(text, "| `"+m[1]+"` | "+m[2]+" |")
+		require.True(t, there, "docs/dependencies.md lacks %s %s", m[1], m[2])
 	}
 }
