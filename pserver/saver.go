@@ -104,6 +104,11 @@ func (t *tenure) write(ctx context.Context, h *held, why string) error {
 		return fmt.Errorf("cut shard %d: %w", h.shard, err)
 	}
 	summary := cut.Ledger()
+	if h.generation > 1 {
+		h.mu.Lock()
+		summary.RecoveredSeconds = h.recovered.Seconds()
+		h.mu.Unlock()
+	}
 	text, err := json.Marshal(summary)
 	if err != nil {
 		return fmt.Errorf("save shard %d: %w", h.shard, err)

@@ -84,7 +84,7 @@ func (t *table) find(keys []uint64, rows []uint32) int {
 		}
 		at := hash & mask
 		slot := slots[at]
-		for slot != 0 && (slot^hash)>>32 != 0 {
+		for (slot^hash)>>32*(slot&(1<<32-1)) != 0 { // occupied, by another half
 			at = (at + 1) & mask
 			slot = slots[at]
 		}

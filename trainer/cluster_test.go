@@ -30,6 +30,7 @@ import (
 	"starfish/job"
 	"starfish/pserver"
 	"starfish/trainer"
+	"starfish/trainer/model"
 )
 
 // seeds is how many schedules of each kind are run.
@@ -51,6 +52,19 @@ type cluster struct {
 	ends  chan ended
 	n     int // processes that were started and have not been waited for
 	hosts int
+	// latency is the time that a message between two processes takes.
+	latency time.Duration
+	// models replace the built-in ones.
+	models map[string]trainer.Builder
+}
+
+// pulled is the count model as one that pulls values, and so waits for the
+// answer to each batch.
+type pulled struct{ model.Model }
+
+func newPulled(spec *job.Spec) (model.Model, error) {
+	m, err := model.New(spec)
+	return pulled{m}, err
 }
 
 type ended struct {
@@ -101,7 +115,7 @@ run: {pservers: 2, trainers: 2}
 	spec, err := job.ParseSpec([]byte(text), "/", nil)
 	require.NoError(t, err)
 	c := &cluster{t: t, ctx: t.Context(), store: fake.New(fake.Options{Clock: clock.System}), spec: spec,
-		net: transport.NewMemory(clock.System), fs: memfs.New(), log: &bytes.Buffer{}, ends: make(chan ended, 100)}
+		net: transport.NewMemory(clock.System), fs: memfs.New(), log: &bytes.Buffer{}, ends: make(chan ended, 100), latency: 200 * time.Microsecond}
 	return c
 }
 
@@ -114,9 +128,8 @@ func (c *cluster) logger() logrus.FieldLogger {
 	return l
 }
 
-// latency is the time that a message between two processes, or a request to the
-// store, takes.
-const latency = 200 * time.Microsecond
+// storeLatency is the time that a request to the store takes.
+const storeLatency = 200 * time.Microsecond
 
 func (c *cluster) host(name string) *process {
 	c.hosts++
@@ -124,11 +137,11 @@ func (c *cluster) host(name string) *process {
 	p.client = c.store.Client(p.host)
 	p.client.Fail(func(op, _ string) error {
 		if op != "watch" {
-			time.Sleep(latency)
+			time.Sleep(storeLatency)
 		}
 		return nil
 	})
-	c.net.Delay(p.host, latency/2)
+	c.net.Delay(p.host, c.latency/2)
 	return p
 }
 
@@ -160,7 +173,7 @@ func (c *cluster) trainerAt(name string, prepare func(*fake.Client), change ...f
 	prepare(p.client)
 	cfg := trainer.Config{
 		Store: store.Prefixed(p.client, job.Prefix("test")), Network: c.net.Host(p.host),
-		Log: c.logger(), Job: "test", Spec: c.spec, Name: name,
+		Log: c.logger(), Job: "test", Spec: c.spec, Name: name, Models: c.models,
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -297,20 +310,34 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	file, seen := records(t, 2000)
 	tests := map[string]struct {
 		pservers, trainers int // how many of them are killed
+		latency, interval  time.Duration
 	}{
 		"trainers":               {trainers: 12},
 		"pservers":               {pservers: 4},
 		"trainers and pservers":  {pservers: 3, trainers: 8},
 		"a trainer at the start": {trainers: 1},
+		// Chunks are completed while later batches are under way, and a kill
+		// strikes between a batch's push and its acknowledgement.
+		"trainers on a slow network":  {trainers: 6, latency: 40 * time.Millisecond, interval: 1500 * time.Millisecond},
+		"all kinds on a slow network": {pservers: 2, trainers: 4, latency: 40 * time.Millisecond, interval: 1500 * time.Millisecond},
 	}
 	for name, test := range tests {
 		for seed := range *seeds {
 			t.Run(fmt.Sprintf("%s, seed %d", name, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					c := newCluster(t, file, "")
-					struck := c.chaos(rand.New(rand.NewPCG(seed, 1)), test.pservers, test.trainers)
+					interval := 8 * time.Millisecond
+					if test.latency > 0 {
+						c.latency, interval = test.latency, test.interval
+						c.models = map[string]trainer.Builder{model.Count: newPulled}
+						c.spec.Data.Chunk = 3000
+					}
+					struck := c.chaos(rand.New(rand.NewPCG(seed, 1)), interval, test.pservers, test.trainers)
 					c.wait()
 					c.exact(2000, seen)
+					if test.pservers == 0 {
+						require.Zero(t, c.reopened(), "a chunk was completed that a shard did not have")
+					}
 					t.Logf("%d kills struck between the first take and the last complete", struck)
 					require.Positive(t, struck)
 				})
@@ -320,9 +347,9 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 }
 
 // chaos starts two pservers and three trainers and kills processes at random
-// moments; each is started again under its name. It returns how many kills
+// moments, about interval/2 apart; each is started again under its name. It returns how many kills
 // struck while the job trained.
-func (c *cluster) chaos(r *rand.Rand, pservers, trainers int) (struck int) {
+func (c *cluster) chaos(r *rand.Rand, interval time.Duration, pservers, trainers int) (struck int) {
 	running := map[string]*process{}
 	for _, name := range []string{"pserver-0", "pserver-1"} {
 		running[name] = c.pserver(name)
@@ -332,7 +359,7 @@ func (c *cluster) chaos(r *rand.Rand, pservers, trainers int) (struck int) {
 	}
 	c.untilTaken()
 	for pservers+trainers > 0 && !c.state().Phase.Ended() {
-		time.Sleep(time.Duration(r.IntN(8_000)) * time.Microsecond)
+		time.Sleep(time.Duration(r.Int64N(int64(interval))))
 		var name string
 		if r.IntN(pservers+trainers) < pservers {
 			name = fmt.Sprintf("pserver-%d", r.IntN(2))
@@ -352,6 +379,16 @@ func (c *cluster) chaos(r *rand.Rand, pservers, trainers int) (struck int) {
 		}
 	}
 	return struck
+}
+
+// reopened is how many chunks were Complete and had to be trained again.
+func (c *cluster) reopened() int64 {
+	q, err := etcdqueue.New(etcdqueue.Config{Store: store.Prefixed(c.store, job.Prefix("test"))})
+	require.NoError(c.t, err)
+	defer q.Close()
+	totals, _, err := q.Totals(c.ctx)
+	require.NoError(c.t, err)
+	return totals.Reopened
 }
 
 // untilTaken waits for the first take.

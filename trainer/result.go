@@ -54,6 +54,7 @@ func (s *steward) addShard(r *job.Result, shard int, m checkpoint.Meta, sum *led
 	r.Shards = append(r.Shards, job.ShardState{
 		Shard: shard, Generation: m.Generation, Batches: total.Batches, Skipped: total.Skipped, Lost: total.Lost,
 		Duplicates: sum.Duplicates, Replayed: sum.Replayed, Records: total.Records,
+		RecoveredSeconds: sum.RecoveredSeconds,
 	})
 	if shard > 0 {
 		if total.Records != r.Records {

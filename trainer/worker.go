@@ -49,8 +49,15 @@ func (w *worker) firstTake() time.Time {
 	return w.took
 }
 
-// take asks the queue for about a second's work.
+// take asks the queue for about a second's work. It is not cut short when ctx
+// ends: a take that has committed by then must be known, so that it can be
+// handed back.
 func (w *worker) take(ctx context.Context) ([]etcdqueue.Task, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
 	tasks, err := w.queue.Take(ctx, w.takeSize())
 	if err == nil {
 		w.mu.Lock()

@@ -138,19 +138,26 @@ func TestDirectoryInUse(t *testing.T) {
 }
 
 // The same seed and one trainer give the same model to the bit, however many
-// pservers and processors there are; another seed gives another.
+// pservers and processors there are and however much is taken at once; another
+// seed gives another.
 func TestSameSeedSameModel(t *testing.T) {
-	train := func(pservers, procs int, seed int) string {
+	train := func(pservers, procs, take, seed int, sets ...string) string {
 		file := filepath.Join(t.TempDir(), "model.txt")
-		newCall(t, "run", "-f", adult, "--set", "train.passes=2", "--set", fmt.Sprintf("train.seed=%d", seed), "--export", file,
-			"--pservers", fmt.Sprint(pservers), "--trainers", "1").env(fmt.Sprintf("GOMAXPROCS=%d", procs)).succeed()
+		args := append([]string{
+			"run", "-f", adult, "--set", "train.passes=2", "--set", fmt.Sprintf("train.seed=%d", seed), "--export", file,
+			"--pservers", fmt.Sprint(pservers), "--trainers", "1", "--set", "queue.lanes=5",
+		}, sets...)
+		newCall(t, args...).env(fmt.Sprintf("GOMAXPROCS=%d", procs), fmt.Sprintf("STARFISH_TAKE=%d", take)).succeed()
 		return exported(t, file)
 	}
-	first := train(2, 2, 1)
-	for _, other := range []struct{ pservers, procs int }{{2, 2}, {1, 1}, {3, 4}} {
-		require.Equal(t, first, train(other.pservers, other.procs, 1), "%+v", other)
+	first := train(2, 2, 0, 1)
+	for _, other := range []struct{ pservers, procs, take int }{{2, 2, 0}, {1, 1, 1}, {3, 4, 3}, {2, 1, 100}} {
+		require.Equal(t, first, train(other.pservers, other.procs, other.take, 1), "%+v", other)
 	}
-	require.NotEqual(t, first, train(2, 2, 2))
+	require.NotEqual(t, first, train(2, 2, 0, 2))
+	inOrder := train(1, 2, 1, 1, "--set", "train.shuffle=false")
+	require.NotEqual(t, first, inOrder)
+	require.Equal(t, inOrder, train(2, 1, 4, 1, "--set", "train.shuffle=false"))
 }
 
 // An etcd that is there already is used instead of an embedded one, and the

@@ -327,8 +327,6 @@ func (l *Ledger) place(rank int64) (lane int, position int64) {
 	return int(rank % l.lanes), rank / l.lanes
 }
 
-func (l *Ledger) rank(lane int, position int64) int64 { return position*l.lanes + int64(lane) }
-
 // pass is the pass's entry, made if it has none.
 func (l *Ledger) pass(n int) *pass {
 	p := l.passes[n]

@@ -155,6 +155,10 @@ type Summary struct {
 	Sums     []PassSums `json:"sums"`
 	InFlight int        `json:"in_flight"`
 	Counters
+	// RecoveredSeconds is how long the present owner took from its claim to
+	// serving, if there was an owner before it. The ledger does not know it;
+	// whoever publishes the summary fills it in.
+	RecoveredSeconds float64 `json:"recovered_seconds"`
 }
 
 // Summary adds the ledger up.
