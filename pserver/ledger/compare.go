@@ -21,7 +21,7 @@ type Lane struct {
 // Missing returns the positions among complete whose chunks are not finished
 // here: what a restored shard has to have reopened.
 func (l *Ledger) Missing(pass, lane int, complete ranges.Set) ranges.Set {
-	p := l.passes[pass]
+	p := l.known(pass)
 	switch {
 	case p == nil:
 		return complete
@@ -97,7 +97,7 @@ func (l *Ledger) Collapse(pass int, chunks int64, lanes []Lane) error {
 	if int64(len(lanes)) != l.lanes {
 		return fmt.Errorf("%w: pass %d was compared with %d lanes of %d", ErrNotCovered, pass, len(lanes), l.lanes)
 	}
-	if err := l.through(pass, chunks, lanes); err != nil {
+	if err := l.settled(pass, chunks, lanes); err != nil {
 		return err
 	}
 	failed, any := make([]lane, l.lanes), false
@@ -109,20 +109,36 @@ func (l *Ledger) Collapse(pass int, chunks int64, lanes []Lane) error {
 	if any {
 		p.lanes = failed
 	}
+	l.fold()
 	return nil
 }
 
-// through tells why the pass cannot collapse, if it cannot.
-func (l *Ledger) through(pass int, chunks int64, lanes []Lane) error {
-	var settled int64
+// fold forgets the leading passes that are finished without exception, so that
+// the ledger does not grow with the number of passes. The newest pass stays:
+// its sums are asked for by themselves.
+func (l *Ledger) fold() {
+	for {
+		p := l.passes[l.through]
+		if p == nil || !p.collapsed || p.lanes != nil || l.passes[l.through+1] == nil {
+			return
+		}
+		l.past.sums.Add(p.sums)
+		delete(l.passes, l.through)
+		l.through++
+	}
+}
+
+// settled tells why the pass cannot collapse, if it cannot.
+func (l *Ledger) settled(pass int, chunks int64, lanes []Lane) error {
+	var dealt int64
 	for i := range lanes {
 		if missing := l.Missing(pass, i, lanes[i].Complete); missing.Len() > 0 {
 			return fmt.Errorf("%w: pass %d, lane %d lacks %v", ErrNotCovered, pass, i, missing)
 		}
-		settled += lanes[i].Complete.Union(lanes[i].Failed).Len()
+		dealt += lanes[i].Complete.Union(lanes[i].Failed).Len()
 	}
-	if settled != chunks {
-		return fmt.Errorf("%w: %d of %d chunks of pass %d are Complete or Failed", ErrNotCovered, settled, chunks, pass)
+	if dealt != chunks {
+		return fmt.Errorf("%w: %d of %d chunks of pass %d are Complete or Failed", ErrNotCovered, dealt, chunks, pass)
 	}
 	return nil
 }
@@ -130,8 +146,8 @@ func (l *Ledger) through(pass int, chunks int64, lanes []Lane) error {
 // Passes returns the number of passes from the first one on that have
 // collapsed without a gap between them.
 func (l *Ledger) Passes() int {
-	n := 0
-	for p := l.passes[0]; p != nil && p.collapsed; p = l.passes[n] {
+	n := l.through
+	for p := l.passes[n]; p != nil && p.collapsed; p = l.passes[n] {
 		n++
 	}
 	return n

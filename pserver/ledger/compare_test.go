@@ -91,7 +91,8 @@ func TestCollapseOfPassesInAnyOrder(t *testing.T) {
 	require.Equal(t, 2, l.Passes())
 	s := l.Summary()
 	require.Equal(t, 2, s.Passes)
-	require.Equal(t, []PassSums{{0, Sums{Batches: 1, Records: 1}}, {1, Sums{Batches: 1, Records: 1}}}, s.Sums)
+	require.Equal(t, []PassSums{{1, Sums{Batches: 1, Records: 1}}}, s.Sums)
+	require.Equal(t, Sums{Batches: 1, Records: 1}, s.Past)
 }
 
 // A pass of which every chunk failed, or that has none, is covered by nothing.
@@ -148,4 +149,38 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	require.Empty(t, l.flight)
 	require.Equal(t, 3, l.Passes())
+}
+
+// Passes that are finished without exception become a number and a sum.
+func TestLedgerDoesNotGrowWithThePasses(t *testing.T) {
+	l := New(2, Replay)
+	lanes := []Lane{{Complete: ranges.Of(0, 0)}, {Complete: ranges.Of(0, 0)}}
+	const passes = 1000
+	for pass := range passes {
+		for rank := range int64(2) {
+			m := &wire.Meta{Pass: pass, Rank: rank, Last: true, Records: 3, Loss: 0.5}
+			d, err := l.Decide(m)
+			require.NoError(t, err)
+			require.Equal(t, Applied, d.Verdict)
+			l.Commit(m, d)
+		}
+		require.NoError(t, l.Collapse(pass, 2, lanes))
+		require.LessOrEqual(t, len(l.passes), 2)
+	}
+	restored, err := Restore(l.Snapshot(), 2, Replay)
+	require.NoError(t, err)
+	for _, l := range []*Ledger{l, restored} {
+		s := l.Summary()
+		require.Equal(t, passes, l.Passes())
+		require.Equal(t, []PassSums{{passes - 1, Sums{Batches: 2, Records: 6, Loss: 1}}}, s.Sums)
+		require.Equal(t, Sums{Batches: 2 * passes, Records: 6 * passes, Loss: passes}, s.Total())
+		// A pass that is no more than a number still knows its chunks.
+		d, err := l.Decide(&wire.Meta{Pass: 7, Rank: 1, N: 0})
+		require.NoError(t, err)
+		require.Equal(t, Duplicate, d.Verdict)
+		require.Zero(t, l.Missing(7, 0, ranges.Of(0, 0)).Len())
+		l.Reopened(7, 0, ranges.Of(0, 0))
+		require.NoError(t, l.Collapse(7, 2, lanes))
+		require.Len(t, l.passes, 1)
+	}
 }

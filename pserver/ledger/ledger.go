@@ -153,6 +153,10 @@ type Ledger struct {
 	lanes    int64
 	policy   Policy
 	restored bool
+	// through is the number of leading passes that are finished on this shard
+	// without exception: past stands for all of them. passes has the others.
+	through  int
+	past     pass
 	passes   map[int]*pass
 	flight   map[chunk]inFlight
 	counters Counters
@@ -192,7 +196,10 @@ func New(lanes int, policy Policy) *Ledger {
 	if lanes <= 0 {
 		panic("ledger: a queue has at least one lane")
 	}
-	return &Ledger{lanes: int64(lanes), policy: policy, passes: map[int]*pass{}, flight: map[chunk]inFlight{}}
+	return &Ledger{
+		lanes: int64(lanes), policy: policy,
+		past: pass{collapsed: true}, passes: map[int]*pass{}, flight: map[chunk]inFlight{},
+	}
 }
 
 // MarkRestored notes that the shard has lost what was applied after its
@@ -327,9 +334,17 @@ func (l *Ledger) place(rank int64) (lane int, position int64) {
 	return int(rank % l.lanes), rank / l.lanes
 }
 
+// known is the pass's entry, nil if it has none.
+func (l *Ledger) known(n int) *pass {
+	if n < l.through {
+		return &l.past
+	}
+	return l.passes[n]
+}
+
 // pass is the pass's entry, made if it has none.
 func (l *Ledger) pass(n int) *pass {
-	p := l.passes[n]
+	p := l.known(n)
 	if p == nil {
 		p = &pass{lanes: make([]lane, l.lanes)}
 		l.passes[n] = p
@@ -338,7 +353,7 @@ func (l *Ledger) pass(n int) *pass {
 }
 
 func (l *Ledger) finished(passNumber int, rank int64) bool {
-	p := l.passes[passNumber]
+	p := l.known(passNumber)
 	if p == nil {
 		return false
 	}
@@ -354,7 +369,7 @@ func (p *pass) finished(lane int, position int64) bool {
 }
 
 func (l *Ledger) reopened(c chunk) bool {
-	p := l.passes[c.pass]
+	p := l.known(c.pass)
 	if p == nil || p.lanes == nil {
 		return false
 	}

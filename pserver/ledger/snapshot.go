@@ -19,9 +19,13 @@ var ErrSnapshot = errors.New("bad ledger snapshot")
 // Snapshot is a ledger's content as plain values, in a fixed order: equal
 // ledgers have equal snapshots. It is what a checkpoint keeps.
 type Snapshot struct {
-	V        int
-	Lanes    int
-	Passes   []PassSnapshot // by number
+	V     int
+	Lanes int
+	// Through is the number of leading passes that are finished without
+	// exception, and Past their sums; Passes are the others, by number.
+	Through  int
+	Past     Sums
+	Passes   []PassSnapshot
 	Flight   []FlightSnapshot
 	Counters Counters
 }
@@ -53,7 +57,7 @@ type FlightSnapshot struct {
 
 // Snapshot copies the ledger's content.
 func (l *Ledger) Snapshot() Snapshot {
-	s := Snapshot{V: SnapshotVersion, Lanes: int(l.lanes), Counters: l.counters}
+	s := Snapshot{V: SnapshotVersion, Lanes: int(l.lanes), Through: l.through, Past: l.past.sums, Counters: l.counters}
 	for _, n := range slices.Sorted(maps.Keys(l.passes)) {
 		s.Passes = append(s.Passes, l.passes[n].snapshot(n))
 	}
@@ -87,7 +91,10 @@ func Restore(s Snapshot, lanes int, policy Policy) (*Ledger, error) {
 		return nil, fmt.Errorf("%w: of a queue of %d lanes, not %d", ErrSnapshot, s.Lanes, lanes)
 	}
 	l := New(lanes, policy)
-	l.counters = s.Counters
+	if s.Through < 0 || s.Through > MaxPass {
+		return nil, fmt.Errorf("%w: %d finished passes", ErrSnapshot, s.Through)
+	}
+	l.through, l.past.sums, l.counters = s.Through, s.Past, s.Counters
 	for i := range s.Passes {
 		if err := l.restorePass(&s.Passes[i]); err != nil {
 			return nil, err
@@ -103,7 +110,7 @@ func Restore(s Snapshot, lanes int, policy Policy) (*Ledger, error) {
 }
 
 func (l *Ledger) restorePass(s *PassSnapshot) error {
-	if s.Pass < 0 || s.Pass > MaxPass || l.passes[s.Pass] != nil {
+	if s.Pass < l.through || s.Pass > MaxPass || l.passes[s.Pass] != nil {
 		return fmt.Errorf("%w: pass %d", ErrSnapshot, s.Pass)
 	}
 	p := l.pass(s.Pass)
@@ -151,9 +158,12 @@ type PassSums struct {
 type Summary struct {
 	// Passes is the number of leading passes that have collapsed.
 	Passes int `json:"passes"`
-	// Sums of each pass, by number, and InFlight, the chunks begun and not finished.
-	Sums     []PassSums `json:"sums"`
-	InFlight int        `json:"in_flight"`
+	// Past are the sums of the leading passes that are finished, but for the
+	// newest pass; Sums those of each other pass, by number.
+	Past Sums       `json:"past"`
+	Sums []PassSums `json:"sums"`
+	// InFlight is the number of chunks begun and not finished.
+	InFlight int `json:"in_flight"`
 	Counters
 	// RecoveredSeconds is how long the present owner took from its claim to
 	// serving, if there was an owner before it. The ledger does not know it;
@@ -163,7 +173,7 @@ type Summary struct {
 
 // Summary adds the ledger up.
 func (l *Ledger) Summary() Summary {
-	s := Summary{Passes: l.Passes(), Sums: []PassSums{}, InFlight: len(l.flight), Counters: l.counters}
+	s := Summary{Passes: l.Passes(), Past: l.past.sums, Sums: []PassSums{}, InFlight: len(l.flight), Counters: l.counters}
 	for _, n := range slices.Sorted(maps.Keys(l.passes)) {
 		s.Sums = append(s.Sums, PassSums{n, l.passes[n].sums})
 	}
@@ -172,7 +182,7 @@ func (l *Ledger) Summary() Summary {
 
 // Total adds the passes up.
 func (s *Summary) Total() Sums {
-	var t Sums
+	t := s.Past
 	for _, p := range s.Sums {
 		t.Add(p.Sums)
 	}
