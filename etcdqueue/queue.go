@@ -97,15 +97,16 @@ func (c *Config) setDefaults() {
 
 // Task is one chunk that was taken.
 type Task struct {
-	Pass int
+	Pass int `json:"pass"`
 	// Rank is the chunk's place in the pass's order and, with the pass, its
 	// identity; Chunk is its place in the order of the data.
-	Rank, Chunk int64
+	Rank  int64 `json:"rank"`
+	Chunk int64 `json:"chunk"`
 	// Lane and Position are where Rank lies: Rank mod L and Rank div L.
-	Lane     int
-	Position int64
+	Lane     int   `json:"lane"`
+	Position int64 `json:"position"`
 	// Token is larger for every later take of the chunk.
-	Token int64
+	Token int64 `json:"token"`
 }
 
 func (t Task) id() laneID { return laneID{t.Pass, t.Lane} }

@@ -62,6 +62,18 @@ func oneState() []Mutant {
 			Package: "./pserver/ledger", Run: "TestTable|TestAgainstModel",
 		},
 		{
+			Name: "complete-before-the-last-acknowledgement", Invariant: 3,
+			Breaks: "a trainer completes a chunk when its first batch is acknowledged",
+			File:   "trainer/round.go", Old: "h.finished = h.finished || last", New: "h.finished = true",
+			Package: "./trainer", Run: "TestKilledProcessesLoseNothing",
+		},
+		{
+			Name: "complete-without-the-view", Invariant: 3,
+			Breaks: "a chunk is completed with the word of an owner that has been replaced",
+			File:   "trainer/pipeline.go", Old: "r.w.queue.Complete(ctx, report, r.view.Guard())", New: "r.w.queue.Complete(ctx, report)",
+			Package: "./trainer", Run: "TestPartitionedProcessesLoseNothing|TestKilledProcessesLoseNothing",
+		},
+		{
 			Name: "one-shard-speaks-for-all", Invariant: 3,
 			Breaks: "after a fault a chunk counts as finished when one shard says so",
 			File:   "trainer/round.go", Old: "\t\tif finished || p.Next < next {\n\t\t\tnext = p.Next\n\t\t}\n\t\tfinished = false\n",
