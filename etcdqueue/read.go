@@ -50,31 +50,6 @@ func (q *Queue) Manifest(ctx context.Context, pass int) (Manifest, error) {
 	return decodeManifest(kv)
 }
 
-// Totals sums up all passes that have begun, the removed ones included. The
-// passes are read one after the other, and again if `state` changes meanwhile;
-// so the sums are exact as soon as nothing is Pending.
-func (q *Queue) Totals(ctx context.Context) (Totals, State, error) {
-	s, err := q.State(ctx)
-	for attempt := 0; err == nil; attempt++ {
-		sum, now := s.Past, s
-		for pass := s.Floor; pass <= s.Pass; pass++ {
-			var p *passView
-			if p, now, err = q.readUnder(ctx, s, pass); err != nil || p == nil {
-				break
-			}
-			sum = sum.Add(Sum(p.all()))
-		}
-		if err != nil {
-			break
-		}
-		if now.Revision == s.Revision {
-			return sum, s, nil
-		}
-		s, err = now, q.pause(ctx, attempt)
-	}
-	return Totals{}, s, fmt.Errorf("sum up the passes: %w", err)
-}
-
 // FailedChunks lists the quarantined chunks.
 func (q *Queue) FailedChunks(ctx context.Context) ([]FailedChunk, error) {
 	kvs, _, err := store.List(ctx, q.c.Store, failedPrefix, store.PrefixEnd(failedPrefix))

@@ -33,7 +33,10 @@ func (q *Queue) Turn(ctx context.Context, next func(pass int) (Manifest, bool), 
 		}
 		after := s.turned(func(p int) bool { return passes[p].open == 0 }, q.c.Passes)
 		if now := passes[s.Pass]; now != nil && s.Phase == PhaseTraining && now.open == 0 && allFailed(Sum(now.all())) {
-			after.Phase, after.Reason = PhaseFailed, fmt.Sprintf("every chunk of pass %d failed", s.Pass)
+			after.Phase = PhaseFailed
+			if after.Reason, err = q.whyAllFailed(ctx, s.Pass); err != nil {
+				return State{}, fmt.Errorf("turn: %w", err)
+			}
 		}
 		if after.Phase == s.Phase && after.Pass == s.Pass && len(after.Reopened) == len(s.Reopened) {
 			return s, nil
@@ -61,6 +64,17 @@ func (q *Queue) Turn(ctx context.Context, next func(pass int) (Manifest, bool), 
 			return State{}, err
 		}
 	}
+}
+
+// whyAllFailed is the reason of a job of which every chunk of a pass failed: it
+// names the first of them and what was the matter with it.
+func (q *Queue) whyAllFailed(ctx context.Context, pass int) (string, error) {
+	reason := fmt.Sprintf("every chunk of pass %d failed", pass)
+	failed, err := q.FailedChunks(ctx)
+	if err != nil || len(failed) == 0 {
+		return reason, err
+	}
+	return fmt.Sprintf("%s; chunk %d: %s", reason, failed[0].Chunk, failed[0].Reason), nil
 }
 
 // turnedTo puts the turn into the view, ahead of the watch.

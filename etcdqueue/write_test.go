@@ -322,7 +322,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	s, err := steward.Turn(t.Context(), nil)
 	require.NoError(t, err)
 	require.Equal(t, PhaseFailed, s.Phase)
-	require.Equal(t, "every chunk of pass 0 failed", s.Reason)
+	require.Equal(t, "every chunk of pass 0 failed; chunk 0: reason 2", s.Reason)
 }
 
 // TestStrangeTasks: reports on chunks that are nobody's do no harm.
