@@ -38,6 +38,9 @@ func play(script []string) {
 		case "say":
 			fmt.Println(script[0])
 			script = script[1:]
+		case "env":
+			fmt.Printf("%s=%s\n", script[0], os.Getenv(script[0]))
+			script = script[1:]
 		case "exit":
 			code, _ := strconv.Atoi(script[0])
 			os.Exit(code)

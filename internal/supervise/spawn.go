@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -48,9 +50,17 @@ func command(p Process) (*exec.Cmd, *os.File, error) {
 		return nil, nil, fmt.Errorf("open the log of %s: %w", p.Name, err)
 	}
 	cmd := exec.Command(p.Path, p.Args...)
-	cmd.Env = append(os.Environ(), p.Env...)
+	cmd.Env = append(without(os.Environ(), p.Unset), p.Env...)
 	cmd.Stdout = log
 	cmd.Stderr = log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	return cmd, log, nil
+}
+
+// without is an environment without some variables.
+func without(env, names []string) []string {
+	return slices.DeleteFunc(env, func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return slices.Contains(names, name)
+	})
 }

@@ -23,7 +23,9 @@ type Process struct {
 	Path string // its program
 	Args []string
 	Env  []string // added to the supervisor's environment
-	Log  string   // file that its output is appended to
+	// Unset names variables of that environment that the child does not get.
+	Unset []string
+	Log   string // file that its output is appended to
 }
 
 // DefaultGrace is how long children have to end in order.
@@ -34,8 +36,9 @@ type Config struct {
 	Processes []Process
 	Clock     clock.Clock
 	Log       logrus.FieldLogger
-	// Finished asks whether the work is done. It is asked after an exit with
-	// code 0: if so the child stays down, else it is started again.
+	// Finished asks whether the work has ended, well or not. It is asked after
+	// each exit: if so the child stays down, else it is started again, even
+	// after an exit with code 0.
 	Finished func(ctx context.Context) bool
 	// Grace is the time from SIGTERM to SIGKILL; 0 = DefaultGrace.
 	Grace time.Duration
@@ -131,7 +134,9 @@ func (s *Supervisor) keep(ctx context.Context, p Process, left *census) error {
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		if exit.Code == 0 && s.cfg.Finished(ctx) {
+		if s.cfg.Finished(ctx) {
+			log.WithFields(logrus.Fields{"code": exit.Code, "signal": exit.Signal, "line": exit.Line}).
+				Debug("a process ended with the work and stays down")
 			return nil
 		}
 		what, delay := h.next(exit)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
 
 	"starfish/internal/clock"
@@ -69,12 +70,39 @@ func TestOrderlyEndBeforeTheWorkIsDoneIsARestart(t *testing.T) {
 
 func TestEarlyFailureIsMendedByAnotherStart(t *testing.T) {
 	t.Parallel()
+	var asked atomic.Int32
 	p := helper(t, "trainer", "b", "once "+filepath.Join(t.TempDir(), "memory")+" 1 exit 0")
-	s := newRun(t, Config{Processes: []Process{p}, Finished: func(context.Context) bool { return true }})
+	s := newRun(t, Config{Processes: []Process{p}, Finished: func(context.Context) bool { return asked.Add(1) > 1 }})
 	start := time.Now()
 	require.NoError(t, s.Run(t.Context()))
 	require.Equal(t, 1, s.Stats().Restarts["trainer"])
 	require.GreaterOrEqual(t, time.Since(start), firstDelay)
+}
+
+// Once the work has ended, however, nobody is started again and nothing is
+// worth a line, whatever the children end with.
+func TestNobodyIsStartedAfterTheEndOfTheWork(t *testing.T) {
+	t.Parallel()
+	a, b, c := helper(t, "pserver", "a", "exit 1"), helper(t, "trainer", "b", "exit 2"), helper(t, "trainer", "c", "exit 4")
+	s := newRun(t, Config{Processes: []Process{a, b, c}, Finished: func(context.Context) bool { return true }})
+	log, hook := test.NewNullLogger()
+	s.cfg.Log = log
+	require.NoError(t, s.Run(t.Context()))
+	require.Empty(t, s.Stats().Restarts)
+	require.Empty(t, hook.AllEntries())
+}
+
+// The environment is handed on, but for what is meant for the supervisor.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("STARFISH_SET", "a=b")
+	t.Setenv("STARFISH_TAKE", "3")
+	p := helper(t, "trainer", "b", "env STARFISH_SET env STARFISH_TAKE exit 0")
+	p.Unset = []string{"STARFISH_SET", "STARFISH"}
+	s := newRun(t, Config{Processes: []Process{p}, Finished: func(context.Context) bool { return true }})
+	require.NoError(t, s.Run(t.Context()))
+	b, err := os.ReadFile(p.Log)
+	require.NoError(t, err)
+	require.Equal(t, "STARFISH_SET=\nSTARFISH_TAKE=3\n", string(b))
 }
 
 func TestUsageErrorEndsTheRunAndTheOthers(t *testing.T) {
