@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"starfish/internal/spell"
 )
 
 // Problem is one thing that is wrong with a spec.
@@ -96,48 +98,10 @@ func (p *problems) err() error {
 	return &SpecError{Problems: p.list}
 }
 
-// nearest is the candidate that s most likely meant, or "".
-func nearest(s string, candidates []string) string {
-	best, bestDistance := "", max(1, len(s)/3)+1
-	for _, c := range candidates {
-		if d := distance(s, c); d < bestDistance {
-			best, bestDistance = c, d
-		}
-	}
-	return best
-}
-
 // meant is a hint for a misspelt word, ready to be appended.
 func meant(s string, candidates []string) string {
-	if c := nearest(s, candidates); c != "" {
+	if c := spell.Nearest(s, candidates); c != "" {
 		return fmt.Sprintf("; did you mean %s?", c)
 	}
 	return ""
-}
-
-// distance is the number of insertions, deletions, replacements and swaps of
-// neighbours between two words.
-func distance(a, b string) int {
-	if len(a) > 40 || len(b) > 40 {
-		return max(len(a), len(b))
-	}
-	var d [41][41]int
-	for i := range len(a) + 1 {
-		for j := range len(b) + 1 {
-			switch {
-			case i == 0 || j == 0:
-				d[i][j] = i + j
-			default:
-				cost := 1
-				if a[i-1] == b[j-1] {
-					cost = 0
-				}
-				d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+cost)
-				if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-					d[i][j] = min(d[i][j], d[i-2][j-2]+1)
-				}
-			}
-		}
-	}
-	return d[len(a)][len(b)]
 }

@@ -6,6 +6,7 @@
 // process ends with the code that job.ExitCode reads from the error; a misspelt
 // flag or verb, or a value that cannot be, is a UsageError (code 2).
 //
-// The first SIGTERM or SIGINT cancels the command's context, whereupon it ends
-// in order; the second ends the process at once.
+// The first SIGTERM, SIGINT or SIGHUP cancels the command's context, whereupon
+// it ends in order; the second ends the process at once, after what was given to
+// OnAbort.
 package cli

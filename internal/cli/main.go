@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"starfish/internal/spell"
 	"starfish/job"
 )
 
@@ -26,7 +25,8 @@ func Usage(format string, args ...any) error {
 
 // Main runs a command with args and returns the exit code of the process.
 func Main(cmd *cobra.Command, args []string, stderr io.Writer) int {
-	ctx, stop := Signals(context.Background(), func() { os.Exit(int(job.ExitFailure)) })
+	ctx, abort := withAborts(context.Background())
+	ctx, stop := Signals(ctx, func() { abort(func() { os.Exit(int(job.ExitFailure)) }) })
 	defer stop()
 	return Execute(ctx, cmd, args, stderr)
 }
@@ -39,14 +39,8 @@ func Execute(ctx context.Context, cmd *cobra.Command, args []string, stderr io.W
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.Name(), oneLine(err))
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.Name(), plainError(err))
 	return job.ExitCode(err)
-}
-
-// oneLine is an error's text without line breaks, but for lists of several
-// faults, which keep one line each.
-func oneLine(err error) string {
-	return strings.TrimRight(err.Error(), "\n")
 }
 
 // prepare makes a command tree report errors the way Execute does.
@@ -55,7 +49,7 @@ func prepare(root *cobra.Command) {
 	root.SilenceUsage = true
 	root.SuggestionsMinimumDistance = 2 // edits that make a misspelt verb a known one
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return Usage("%w; `%s --help` lists the flags", err, c.CommandPath())
+		return Usage("%w%s; `%s --help` lists the flags", err, nearFlag(c.Flags(), err), c.CommandPath())
 	})
 	visit(root, func(c *cobra.Command) {
 		if c.Args == nil {
@@ -72,6 +66,20 @@ func prepare(root *cobra.Command) {
 			return run(c, args)
 		}
 	})
+}
+
+// nearFlag is a hint for a misspelt flag, as the rest of a sentence.
+func nearFlag(fs *pflag.FlagSet, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	var names []string
+	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := spell.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+		return fmt.Sprintf(", did you mean --%s?", near)
+	}
+	return ""
 }
 
 func visit(c *cobra.Command, f func(*cobra.Command)) {
@@ -124,33 +132,9 @@ func Variable(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// ErrSignal is the cause of a context that a signal cancelled.
-var ErrSignal = errors.New("stopped by a signal")
-
-// Signals returns a context that the first SIGTERM or SIGINT cancels, with a
-// cause that is ErrSignal; each further one calls again.
-func Signals(parent context.Context, again func()) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(parent)
-	c := make(chan os.Signal, 2)
-	signal.Notify(c, syscall.SIGTERM, syscall.SIGINT)
-	done := make(chan struct{})
-	go func() {
-		for first := true; ; first = false {
-			select {
-			case s := <-c:
-				if first {
-					cancel(fmt.Errorf("%w (%v)", ErrSignal, s))
-				} else {
-					again()
-				}
-			case <-done:
-				return
-			}
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(c)
-		close(done)
-		cancel(nil)
-	}
+// Variables are the names of the environment variables that stand for flags.
+func Variables(fs *pflag.FlagSet) []string {
+	var names []string
+	fs.VisitAll(func(f *pflag.Flag) { names = append(names, Variable(f.Name)) })
+	return names
 }

@@ -2,11 +2,8 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"os"
-	"syscall"
 	"testing"
 	"time"
 
@@ -43,11 +40,14 @@ func TestExecute(t *testing.T) {
 		"help":              {[]string{"status", "--help"}, nil, 0, ""},
 		"misspelt verb":     {[]string{"statsu"}, nil, 2, "tool: unknown command \"statsu\", did you mean \"status\"?; `tool --help` lists the commands\n"},
 		"unknown verb":      {[]string{"frobnicate"}, nil, 2, "tool: unknown command \"frobnicate\"; `tool --help` lists the commands\n"},
-		"misspelt flag":     {[]string{"status", "--pas-count", "1"}, nil, 2, "tool: unknown flag: --pas-count; `tool status --help` lists the flags\n"},
+		"misspelt flag":     {[]string{"status", "--pas-count", "1"}, nil, 2, "tool: unknown flag: --pas-count, did you mean --pass-count?; `tool status --help` lists the flags\n"},
+		"unknown flag":      {[]string{"status", "--frobnicate"}, nil, 2, "tool: unknown flag: --frobnicate; `tool status --help` lists the flags\n"},
+		"unknown letter":    {[]string{"status", "-p"}, nil, 2, "tool: unknown shorthand flag: 'p' in -p; `tool status --help` lists the flags\n"},
 		"impossible value":  {[]string{"status", "--pass-count", "many"}, nil, 2, ""},
 		"extra argument":    {[]string{"status", "now"}, nil, 2, "tool: unexpected argument \"now\"; `tool status --help` shows the usage\n"},
 		"plain failure":     {[]string{"status"}, errors.New("broken"), 1, "tool: broken\n"},
 		"failure with code": {[]string{"status"}, fmt.Errorf("read: %w", job.Exitf(job.ExitData, "gone")), 6, "tool: read: gone\n"},
+		"names of packages": {[]string{"status"}, errors.New("trainer: trainer: the job has failed"), 1, "tool: the job has failed\n"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -85,18 +85,12 @@ func TestFromEnvironment(t *testing.T) {
 	require.Equal(t, "default", fs.Lookup("empty").Value.String(), "an empty variable is none")
 }
 
-// The first signal cancels, the second calls again. It sends real signals to
-// this process, and therefore runs alone.
-func TestSignals(t *testing.T) {
-	second := make(chan struct{})
-	ctx, stop := Signals(context.Background(), func() { close(second) })
-	defer stop()
-	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGTERM))
-	<-ctx.Done()
-	require.ErrorIs(t, context.Cause(ctx), ErrSignal)
-	require.ErrorContains(t, context.Cause(ctx), "terminated")
-	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
-	<-second
+func TestVariables(t *testing.T) {
+	t.Parallel()
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	fs.String("etcd-endpoints", "", "")
+	fs.String("set", "", "")
+	require.ElementsMatch(t, []string{"STARFISH_ETCD_ENDPOINTS", "STARFISH_SET"}, Variables(fs))
 }
 
 func TestLogger(t *testing.T) {
