@@ -8,6 +8,7 @@ import (
 // Result is what a job achieved: the record `result` and the output of
 // `starfish run --result`. A value that does not exist is null, never NaN.
 type Result struct {
+	V                int          `json:"v"` // ResultVersion, in whatever is written
 	Job              string       `json:"job"`
 	UUID             string       `json:"uuid"`
 	Phase            string       `json:"phase"`
@@ -24,6 +25,31 @@ type Result struct {
 	Queue            QueueResult  `json:"queue"`
 	Shards           []ShardState `json:"shards"`
 	Restarts         Restarts     `json:"restarts"`
+}
+
+// ResultVersion is the version of the form in which a Result is written.
+const ResultVersion = 1
+
+// MarshalJSON writes the result with the version of its form.
+func (r Result) MarshalJSON() ([]byte, error) {
+	type fields Result
+	r.V = ResultVersion
+	return json.Marshal(fields(r))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes, and refuses other versions.
+func (r *Result) UnmarshalJSON(text []byte) error {
+	type fields Result
+	var head struct {
+		V int `json:"v"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return fmt.Errorf("job: result: %w", err)
+	}
+	if head.V != ResultVersion {
+		return fmt.Errorf("job: the result has version %d; this program knows version %d", head.V, ResultVersion)
+	}
+	return json.Unmarshal(text, (*fields)(r))
 }
 
 // TrainResult is the progressive loss over the last pass.

@@ -22,7 +22,7 @@ func TestResultJSON(t *testing.T) {
 		Shards: []job.ShardState{{Shard: 0, Generation: 1, Batches: 2665}}}
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"job":"adult","uuid":"u","phase":"complete","mode":"async","passes":5,"records":162805,
+	require.JSONEq(t, `{"v":1,"job":"adult","uuid":"u","phase":"complete","mode":"async","passes":5,"records":162805,
 		"seconds":null,"wall_seconds":null,"cpu_seconds":null,"records_per_second":77526.5,"train":{"loss":0.32},
 		"test":{"records":16281,"loss":0.32,"auc":0.902,"accuracy":null},
 		"queue":{"chunks":36,"complete":180,"failed":0,"takes":181,"requeued":1,"batches":0,"records":0},
@@ -30,8 +30,11 @@ func TestResultJSON(t *testing.T) {
 		"restarts":{"pserver":0,"trainer":0}}`, string(text))
 	var back job.Result
 	require.NoError(t, json.Unmarshal(text, &back))
+	r.V = job.ResultVersion
 	require.Equal(t, r, back)
-	for _, broken := range []string{`{"test":[]}`, `{"test":{"records":1.5}}`, `{"test":{"records":1,"auc":"x"}}`} {
+	require.EqualError(t, json.Unmarshal([]byte(`{"v":2,"test":[]}`), &back), "job: the result has version 2; this program knows version 1")
+	require.ErrorContains(t, json.Unmarshal([]byte(`{"job":"adult"}`), &back), "version 0")
+	for _, broken := range []string{`{"v":1,"test":[]}`, `{"v":1,"test":{"records":1.5}}`, `{"v":1,"test":{"records":1,"auc":"x"}}`, `{"v":"1"}`} {
 		require.Error(t, json.Unmarshal([]byte(broken), &back), broken)
 	}
 }
