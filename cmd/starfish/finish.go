@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,18 +13,21 @@ import (
 	"time"
 
 	"starfish/etcdqueue"
+	"starfish/internal/cli"
 	"starfish/internal/store"
 	"starfish/job"
 )
 
 // finish reports how the job ended: summary, result, export.
 func (r *runner) finish(ctx context.Context) error {
-	state, err := r.follow.queue.State(ctx)
-	if err != nil {
+	state, err := r.follow.state(ctx)
+	switch {
+	case errors.Is(err, errJobGone), errors.Is(err, etcdqueue.ErrNoQueue):
+		return job.Exitf(job.ExitFailure, "job %s: %w", r.spec.Job, errJobGone)
+	case err != nil:
 		return err
-	}
-	if state.Phase == etcdqueue.PhaseFailed {
-		return r.failure(ctx, state)
+	case state.Phase == etcdqueue.PhaseFailed:
+		return r.fail(ctx, state)
 	}
 	res, err := readResult(ctx, r.store)
 	if err != nil {
@@ -52,9 +56,45 @@ func (r *runner) finish(ctx context.Context) error {
 	return nil
 }
 
-// failure is the error of a job that has failed.
-func (r *runner) failure(ctx context.Context, state etcdqueue.State) error {
-	return job.Exitf(job.ExitFailure, "job %s has failed: %s%s", r.spec.Job, state.Reason, r.firstFailed(ctx))
+// fail reports a job that has failed: with a result too, if one is wanted.
+func (r *runner) fail(ctx context.Context, state etcdqueue.State) error {
+	reason := cli.Plain(state.Reason)
+	if r.opts.result != "" {
+		res, err := r.failedResult(ctx, state, reason)
+		if err == nil {
+			r.complete(res)
+			err = r.writeResult(res)
+		}
+		if err != nil {
+			r.log.WithError(err).Error("the result of the failed job was not written")
+		}
+	}
+	return job.Exitf(job.ExitFailure, "job %s has failed: %s", r.spec.Job, reason)
+}
+
+// failedResult is what is known of a job that has failed. What the ledgers of
+// its shards would say is not.
+func (r *runner) failedResult(ctx context.Context, state etcdqueue.State, reason string) (*job.Result, error) {
+	j, err := job.Load(ctx, r.store)
+	if err != nil {
+		return nil, err
+	}
+	totals, _, err := r.follow.queue.Totals(ctx)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := r.follow.queue.Manifest(ctx, state.Pass)
+	if err != nil {
+		return nil, err
+	}
+	return &job.Result{
+		Job: r.spec.Job, UUID: j.UUID.String(), Phase: string(state.Phase), Reason: reason, Mode: r.spec.Train.Mode,
+		Passes: r.spec.Train.Passes, Records: totals.Records,
+		Queue: job.QueueResult{
+			Chunks: manifest.Chunks, Complete: totals.Complete, Failed: totals.Failed, Takes: totals.Takes,
+			Requeued: totals.Requeued, Batches: totals.Batches, Records: totals.Records,
+		},
+	}, nil
 }
 
 // firstFailed tells of the first quarantined chunk, as the rest of a sentence.
@@ -63,7 +103,7 @@ func (r *runner) firstFailed(ctx context.Context) string {
 	if err != nil || len(failed) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("; chunk %d: %s", failed[0].Chunk, failed[0].Reason)
+	text := fmt.Sprintf("; chunk %d: %s", failed[0].Chunk, cli.Plain(failed[0].Reason))
 	if len(failed) > 1 {
 		text += fmt.Sprintf(" (and %d chunks more)", len(failed)-1)
 	}

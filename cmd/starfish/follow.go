@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +30,10 @@ type follower struct {
 	mu    sync.Mutex
 	took  time.Time // of the first take
 	moved time.Time // of the last change of a lane
-	fresh bool      // nothing had been taken when the follower began
+	begun bool      // it has looked at the lanes
+	fresh bool      // nothing had been taken when it did so first
+	// created is the create revision of the job's spec; 0 until it was seen.
+	created int64
 }
 
 func newFollower(st store.Store, spec *job.Spec, clk clock.Clock) (*follower, error) {
@@ -42,18 +47,50 @@ func newFollower(st store.Store, spec *job.Spec, clk clock.Clock) (*follower, er
 
 func (f *follower) close() { f.queue.Close() }
 
-// follow notes the times of changes of lanes until ctx ends.
+// follow notes the times of changes of lanes until ctx ends. It keeps nothing of
+// what it sees: there may be very many lanes.
 func (f *follower) follow(ctx context.Context) error {
-	first := true
-	revision := int64(0)
-	return store.Follow(ctx, f.st, f.clk, "queue/", store.PrefixEnd("queue/"), func(s store.Snapshot) {
-		newest := int64(0)
-		for _, kv := range s.KVs {
-			newest = max(newest, kv.ModRev)
+	next := int64(0)
+	for {
+		err := f.watchLanes(ctx, &next)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, store.ErrHistory):
+			return err
+		case errors.Is(err, store.ErrCompacted):
+			f.note(false, true, false) // there is something that was not seen
+			next = 0
 		}
-		f.note(first, newest > revision, newest == 0)
-		first, revision = false, max(revision, newest)
-	})
+		if err := clock.Sleep(ctx, f.clk, followPause); err != nil {
+			return err
+		}
+	}
+}
+
+// followPause lies between two watches, of which the first one broke.
+const followPause = 200 * time.Millisecond
+
+// watchLanes watches from revision *next on, which it moves; 0: from now on.
+func (f *follower) watchLanes(ctx context.Context, next *int64) error {
+	const lanes = "queue/"
+	if *next == 0 {
+		r, err := store.Read(ctx, f.st, store.Range(lanes, store.PrefixEnd(lanes), 1))
+		if err != nil {
+			return err
+		}
+		f.note(true, false, len(r.KVs[0]) == 0)
+		*next = r.Revision + 1
+	}
+	for r := range f.st.Watch(ctx, lanes, store.PrefixEnd(lanes), *next) {
+		if r.Err != nil {
+			return r.Err
+		}
+		*next = max(*next, r.Revision+1)
+		written := slices.ContainsFunc(r.Events, func(e store.Event) bool { return !e.Deleted })
+		f.note(false, written, false)
+	}
+	return nil
 }
 
 // note notes a look at the lanes: whether it is the first one, whether a lane
@@ -62,7 +99,9 @@ func (f *follower) note(first, changed, none bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if first {
-		f.fresh = none
+		if !f.begun {
+			f.fresh, f.begun = none, true
+		}
 		return
 	}
 	if !changed {
@@ -113,10 +152,22 @@ func (f *follower) Open(ctx context.Context) bool {
 	return false
 }
 
-// look sees how far the job is.
+// errJobGone: the job that the follower follows is not there any more.
+var errJobGone = errors.New("it was deleted from etcd while it ran, or another job was submitted under its name")
+
+// look sees about how far the job is, at a cost that does not grow with its
+// passes.
 func (f *follower) look(ctx context.Context) (sight, etcdqueue.State, error) {
 	s := sight{passes: f.spec.Train.Passes, loss: math.NaN()}
-	totals, state, err := f.queue.Totals(ctx)
+	r, err := store.Read(ctx, f.st, store.Get(job.KeySpec), prefixRange(membership.PServers), prefixRange(membership.Trainers))
+	if err != nil {
+		return s, etcdqueue.State{}, err
+	}
+	if f.gone(r.First(0)) {
+		return s, etcdqueue.State{}, errJobGone
+	}
+	s.pservers, s.trainers = len(r.KVs[1]), len(r.KVs[2])
+	totals, state, err := f.queue.Progress(ctx)
 	if err != nil {
 		return s, state, err
 	}
@@ -125,17 +176,32 @@ func (f *follower) look(ctx context.Context) (sight, etcdqueue.State, error) {
 	if m, err := f.queue.Manifest(ctx, state.Pass); err == nil {
 		s.chunks = m.Chunks
 	}
-	s.pservers, s.trainers, err = f.members(ctx)
-	return s, state, err
+	return s, state, nil
 }
 
-// members counts the registered processes.
-func (f *follower) members(ctx context.Context) (pservers, trainers int, err error) {
-	r, err := store.Read(ctx, f.st, prefixRange(membership.PServers), prefixRange(membership.Trainers))
+const stateKey = "state" // of the queue
+
+// state reads `state`; errJobGone if it is not that of the job which is followed.
+func (f *follower) state(ctx context.Context) (etcdqueue.State, error) {
+	r, err := store.Read(ctx, f.st, store.Get(job.KeySpec), store.Get(stateKey))
 	if err != nil {
-		return 0, 0, err
+		return etcdqueue.State{}, err
 	}
-	return len(r.KVs[0]), len(r.KVs[1]), nil
+	if f.gone(r.First(0)) {
+		return etcdqueue.State{}, errJobGone
+	}
+	return etcdqueue.DecodeState(r.First(1))
+}
+
+// gone tells whether the job that was there is there no more. A job's identity
+// is the create revision of its spec.
+func (f *follower) gone(spec store.KV) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.created == 0 {
+		f.created = spec.CreateRev // 0: a trainer has yet to make the job
+	}
+	return spec.CreateRev != f.created
 }
 
 func prefixRange(role string) store.Op {

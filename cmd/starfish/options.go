@@ -40,6 +40,9 @@ type options struct {
 	trainerBin string
 
 	chaos supervise.Chaos
+	// variables of the environment stand for these flags here; to the processes
+	// they would mean something else.
+	variables []string
 }
 
 func runCommand(s streams) *cobra.Command {
@@ -56,6 +59,7 @@ func runCommand(s streams) *cobra.Command {
 			if err := o.validate(); err != nil {
 				return err
 			}
+			o.variables = cli.Variables(c.Flags())
 			return run(c.Context(), &o, s)
 		},
 	}

@@ -3,11 +3,8 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -27,10 +24,13 @@ import (
 
 // The rhythm of a run.
 const (
-	lookEvery   = 250 * time.Millisecond // the live line
-	lossEvery   = time.Second
-	logEvery    = 10 * time.Second // where there is no live line
-	lingerAfter = 30 * time.Second // for processes to end by themselves once the job has ended
+	lookEvery = 250 * time.Millisecond // the live line
+	lossEvery = time.Second
+	logEvery  = 10 * time.Second // where there is no live line
+	// For processes to end by themselves once the job has ended, well or not.
+	lingerAfter  = 30 * time.Second
+	failedLinger = 5 * time.Second
+	endTimeout   = 3 * time.Second // of asking for it
 )
 
 // runner is one `starfish run`.
@@ -47,7 +47,7 @@ type runner struct {
 	store   store.Store // the job's part
 	follow  *follower
 	stats   tally
-	ended   atomic.Bool // the job is complete
+	ended   atomic.Bool // the job is complete, or has failed, or is gone
 }
 
 // tally is what only the run knows of its processes.
@@ -71,6 +71,7 @@ func run(ctx context.Context, o *options, out streams) error {
 		return err
 	}
 	defer r.dir.close()
+	cli.OnAbort(ctx, r.dir.close)
 	if err = o.checkOutputs(); err != nil {
 		return err
 	}
@@ -113,7 +114,7 @@ func (r *runner) within(ctx context.Context) error {
 		return err
 	}
 	defer r.follow.close()
-	state, err := r.follow.queue.State(ctx)
+	state, err := r.follow.state(ctx)
 	if err != nil && !errors.Is(err, etcdqueue.ErrNoQueue) {
 		return err
 	}
@@ -203,11 +204,11 @@ func (r *runner) train(ctx context.Context, endpoints []string, resumed bool) er
 	if err != nil {
 		return err
 	}
-	sup, err := supervise.New(supervise.Config{Processes: procs, Clock: r.clk, Log: r.log,
-		Finished: func(ctx context.Context) bool { return r.jobEnded(ctx) }})
+	sup, err := supervise.New(supervise.Config{Processes: procs, Clock: r.clk, Log: r.log, Finished: r.jobEnded})
 	if err != nil {
 		return err
 	}
+	cli.OnAbort(ctx, sup.KillAll)
 	killer := supervise.NewKiller(sup, r.opts.chaos, r.opts.chaosSeed, r.follow)
 	r.log.WithFields(logrus.Fields{"job": r.spec.Job, "pservers": r.spec.Run.Pservers, "trainers": r.spec.Run.Trainers,
 		"dir": r.dir.path, "resumed": resumed}).Info("job started")
@@ -239,13 +240,14 @@ func (r *runner) train(ctx context.Context, endpoints []string, resumed bool) er
 	return r.judge(err)
 }
 
-// judge translates the end of the processes.
+// judge translates the end of the processes. Of a job that has ended the store
+// says more than they do.
 func (r *runner) judge(err error) error {
 	var stop *supervise.StoppedError
 	switch {
 	case r.ended.Load():
 		if err != nil && !errors.Is(err, errLinger) {
-			r.log.WithError(err).Warn("the job is complete, but its processes did not end well")
+			r.log.WithError(err).Debug("the job has ended, but its processes did not end well")
 		}
 		return nil
 	case errors.As(err, &stop):
@@ -257,10 +259,14 @@ func (r *runner) judge(err error) error {
 // errLinger ends processes that stay although the job has ended.
 var errLinger = errors.New("processes went on after the end of the job")
 
-// jobEnded asks the store whether the job is complete.
+// jobEnded asks the store whether the job has ended: then no process need be
+// started again. It is asked whenever one has died, and must not hold that up
+// for long.
 func (r *runner) jobEnded(ctx context.Context) bool {
-	state, err := r.follow.queue.State(ctx)
-	return err == nil && state.Phase == etcdqueue.PhaseComplete
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	state, err := r.follow.state(ctx)
+	return errors.Is(err, errJobGone) || err == nil && state.Phase.Ended()
 }
 
 // watch shows the progress until the job has ended, and then sees to it that
@@ -270,14 +276,12 @@ func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) error 
 	for {
 		s, state, err := r.follow.look(ctx)
 		switch {
+		case errors.Is(err, errJobGone), state.Phase == etcdqueue.PhaseFailed:
+			return r.linger(ctx, failedLinger, stop)
 		case err != nil:
 			r.log.WithError(err).Debug("the job's state could not be read")
 		case state.Phase == etcdqueue.PhaseComplete:
-			r.ended.Store(true)
-			return r.linger(ctx, stop)
-		case state.Phase == etcdqueue.PhaseFailed:
-			stop(r.failure(ctx, state))
-			return nil
+			return r.linger(ctx, lingerAfter, stop)
 		default:
 			d.show(ctx, s)
 		}
@@ -314,77 +318,13 @@ func (d *display) show(ctx context.Context, s sight) {
 	d.log.Info(d.meter.line())
 }
 
-// linger gives the processes time to end by themselves.
-func (r *runner) linger(ctx context.Context, stop context.CancelCauseFunc) error {
-	if clock.Sleep(ctx, r.clk, lingerAfter) == nil {
-		r.log.Warn("processes go on after the end of the job and are stopped")
+// linger gives the processes time to end by themselves, now that the job has
+// ended.
+func (r *runner) linger(ctx context.Context, patience time.Duration, stop context.CancelCauseFunc) error {
+	r.ended.Store(true)
+	if clock.Sleep(ctx, r.clk, patience) == nil {
+		r.log.Info("processes go on after the end of the job and are stopped")
 		stop(errLinger)
 	}
 	return nil
-}
-
-// processes lists the children.
-func (r *runner) processes(endpoints []string) ([]supervise.Process, error) {
-	pserver, err := program(r.opts.pserverBin, kindPserver)
-	if err != nil {
-		return nil, err
-	}
-	trainers, err := program(r.opts.trainerBin, kindTrainer)
-	if err != nil {
-		return nil, err
-	}
-	var procs []supervise.Process
-	add := func(kind, path string, n int, args ...string) {
-		for i := range n {
-			name := fmt.Sprintf("%s-%d", kind, i)
-			procs = append(procs, supervise.Process{Kind: kind, Name: name, Path: path, Log: r.dir.log(name),
-				Args: append(r.common(name, endpoints), args...)})
-		}
-	}
-	pserverArgs := []string{"--checkpoint-dir", r.dir.checkpoints()}
-	if r.opts.reinit {
-		pserverArgs = append(pserverArgs, "--allow-reinit")
-	}
-	add(kindPserver, pserver, r.spec.Run.Pservers, pserverArgs...)
-	add(kindTrainer, trainers, r.spec.Run.Trainers, r.specArgs()...)
-	return procs, nil
-}
-
-// program finds the program of a kind of process: the one given, or the one
-// beside this executable.
-func program(given, kind string) (string, error) {
-	path := given
-	if path == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return "", err
-		}
-		path = filepath.Join(filepath.Dir(self), kind)
-	}
-	if info, err := os.Stat(path); err != nil || info.IsDir() || info.Mode()&0o111 == 0 {
-		return "", cli.Usage("%s is not a program; --%s-binary names the %s's", path, kind, kind)
-	}
-	return path, nil
-}
-
-// common are the flags of every child.
-func (r *runner) common(name string, endpoints []string) []string {
-	const anyPort = "127.0.0.1:0"
-	return []string{
-		"--job", r.spec.Job, "--name", name, "--etcd-endpoints", strings.Join(endpoints, ","),
-		"--etcd-timeout", r.opts.Timeout.String(), "--listen", anyPort, "--admin-address", anyPort,
-		"--log-level", r.opts.Level, "--log-format", r.opts.Format,
-	}
-}
-
-// specArgs give the spec to trainers that know models of their own.
-func (r *runner) specArgs() []string {
-	if r.opts.trainerBin == "" {
-		return nil
-	}
-	args := []string{"--spec", r.opts.spec}
-	for _, set := range r.opts.sets {
-		args = append(args, "--set", set)
-	}
-	return args
 }

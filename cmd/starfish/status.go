@@ -122,7 +122,7 @@ func readStatus(ctx context.Context, f *found) (*jobStatus, error) {
 	if err != nil {
 		return nil, err
 	}
-	st := &jobStatus{Job: f.job.Spec.Job, UUID: f.job.UUID.String(), Phase: state.Phase, Reason: state.Reason,
+	st := &jobStatus{Job: f.job.Spec.Job, UUID: f.job.UUID.String(), Phase: state.Phase, Reason: cli.Plain(state.Reason),
 		Pass: state.Pass, Passes: f.job.Spec.Train.Passes, Floor: state.Floor, Reopened: state.Reopened, Queue: totals}
 	if st.Shards, err = readShards(ctx, f); err != nil {
 		return nil, err

@@ -1,30 +1,35 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"starfish/internal/cli"
+	"starfish/internal/clock"
 )
 
 // workdir is the directory of a run: what `--dir` keeps.
 type workdir struct {
 	path string
 	temp bool
+	lock *os.File // of a temporary one, see temporary.go
 }
 
 // openWorkdir makes the directory if it does not exist; without a path it makes
-// a temporary one.
+// a temporary one, and removes those that killed runs have left.
 func openWorkdir(path string) (workdir, error) {
 	w := workdir{path: path}
 	var err error
 	if path == "" {
+		removeAbandoned(os.TempDir())
 		w.temp = true
-		w.path, err = os.MkdirTemp("", "starfish-")
+		w.path, w.lock, err = makeTemporary()
 	} else {
 		w.path, err = filepath.Abs(path)
 	}
@@ -39,10 +44,22 @@ func openWorkdir(path string) (workdir, error) {
 	return w, nil
 }
 
-// close removes a temporary directory.
+// close removes a temporary directory. It may be called twice, also while
+// something still writes there.
 func (w workdir) close() {
-	if w.temp {
-		os.RemoveAll(w.path)
+	if !w.temp {
+		return
+	}
+	for range 100 {
+		if os.RemoveAll(w.path) == nil {
+			break
+		}
+		if clock.Sleep(context.Background(), clock.System, 10*time.Millisecond) != nil {
+			break
+		}
+	}
+	if w.lock != nil {
+		w.lock.Close()
 	}
 }
 
