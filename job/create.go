@@ -26,6 +26,9 @@ var (
 	// ErrSpecDiffers: the job exists with another spec or other parameters;
 	// the error's text has the first difference.
 	ErrSpecDiffers = errors.New("job: the job exists with another spec")
+	// ErrUnanswered: the store has not answered, or with an error; the job may
+	// have been created. Create may be repeated.
+	ErrUnanswered = errors.New("no answer from the store")
 )
 
 // Job is a job as it is stored.
@@ -88,7 +91,10 @@ func Create(ctx context.Context, st store.Store, spec *Spec, params Parameters, 
 	}
 	r, err := persist(ctx, st, t)
 	if err != nil {
-		return Job{}, fmt.Errorf("job: create: %w", err)
+		if errors.Is(err, store.ErrHistory) || errors.Is(err, store.ErrInvalid) {
+			return Job{}, fmt.Errorf("job: create: %w", err)
+		}
+		return Job{}, fmt.Errorf("job: create: %w: %w", ErrUnanswered, err)
 	}
 	if r.Succeeded {
 		return Job{UUID: id, Spec: spec, Parameters: params, SpecRev: r.Revision, Created: true}, nil

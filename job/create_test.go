@@ -159,6 +159,7 @@ func TestCreatorDies(t *testing.T) {
 				got, loadErr := job.Load(t.Context(), st)
 				if losses > 2 { // it gave up, or was killed
 					require.ErrorIs(t, err, errCut)
+					require.ErrorIs(t, err, job.ErrUnanswered)
 				} else {
 					require.NoError(t, err)
 					require.True(t, made.Created, "it finds out that it was itself")

@@ -111,8 +111,18 @@ func (s *Server) run(ctx context.Context) error {
 func (s *Server) findJob(ctx context.Context) error {
 	if s.cfg.Create != nil {
 		s.step("creating the job")
-		if err := s.cfg.Create(ctx); err != nil {
-			return err
+		for {
+			err := s.cfg.Create(ctx)
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, job.ErrUnanswered) {
+				return err
+			}
+			s.log.WithError(err).Warn("cannot create the job yet, trying again")
+			if err := clock.Sleep(ctx, s.cfg.Clock, retryPause); err != nil {
+				return err
+			}
 		}
 	}
 	s.wait("for the job to be submitted")

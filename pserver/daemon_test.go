@@ -79,6 +79,18 @@ func TestCreateIsAsked(t *testing.T) {
 		differs := job.Exitf(job.ExitUsage, "another spec")
 		p := w.start("pserver-0", func(c *pserver.Config) { c.Create = func(context.Context) error { return differs } })
 		require.Equal(t, int(job.ExitUsage), p.exitCode())
+
+		left := 3
+		p = w.start("pserver-1", func(c *pserver.Config) {
+			c.Create = func(context.Context) error {
+				if left--; left > 0 {
+					return fmt.Errorf("create: %w", job.ErrUnanswered)
+				}
+				return nil
+			}
+		})
+		w.serving(p)
+		require.Zero(t, left, "what the store has not answered is repeated")
 	})
 }
 

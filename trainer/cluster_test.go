@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,7 +47,7 @@ type cluster struct {
 	ctx   context.Context
 	store *fake.Store
 	net   *transport.Memory
-	fs    *memfs.FS
+	disk  *disk
 	spec  *job.Spec
 	log   *bytes.Buffer
 	ends  chan ended
@@ -56,6 +57,10 @@ type cluster struct {
 	latency time.Duration
 	// models replace the built-in ones.
 	models map[string]trainer.Builder
+	// started, if not nil, is told of the end of each process instead of ends.
+	started func(*process, error)
+	// prepare, if not nil, is given each process before it starts.
+	prepare func(*process)
 }
 
 // pulled is the count model as one that pulls values, and so waits for the
@@ -78,6 +83,29 @@ type process struct {
 	host   string
 	client *fake.Client
 	cancel context.CancelFunc
+	server *pserver.Server // nil for a trainer
+
+	mu   sync.Mutex
+	dead bool
+	// before is asked before each request to the store.
+	before fake.Hook
+}
+
+// intercept makes hook see each request to the store, before it is made.
+func (p *process) intercept(hook fake.Hook) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.before = hook
+}
+
+func (p *process) ask(op, key string) error {
+	p.mu.Lock()
+	hook := p.before
+	p.mu.Unlock()
+	if hook == nil {
+		return nil
+	}
+	return hook(op, key)
 }
 
 // records writes n libsvm records and returns how often each key occurs.
@@ -115,7 +143,7 @@ run: {pservers: 2, trainers: 2}
 	spec, err := job.ParseSpec([]byte(text), "/", nil)
 	require.NoError(t, err)
 	c := &cluster{t: t, ctx: t.Context(), store: fake.New(fake.Options{Clock: clock.System}), spec: spec,
-		net: transport.NewMemory(clock.System), fs: memfs.New(), log: &bytes.Buffer{}, ends: make(chan ended, 100), latency: 200 * time.Microsecond}
+		net: transport.NewMemory(clock.System), disk: &disk{fs: memfs.New()}, log: &bytes.Buffer{}, ends: make(chan ended, 100), latency: 200 * time.Microsecond}
 	return c
 }
 
@@ -135,13 +163,16 @@ func (c *cluster) host(name string) *process {
 	c.hosts++
 	p := &process{name: name, host: fmt.Sprintf("%s-on-%d", name, c.hosts)}
 	p.client = c.store.Client(p.host)
-	p.client.Fail(func(op, _ string) error {
+	p.client.Fail(func(op, key string) error {
 		if op != "watch" {
 			time.Sleep(storeLatency)
 		}
-		return nil
+		return p.ask(op, key)
 	})
 	c.net.Delay(p.host, c.latency/2)
+	if c.prepare != nil {
+		c.prepare(p)
+	}
 	return p
 }
 
@@ -149,17 +180,29 @@ func (c *cluster) start(p *process, run func(ctx context.Context) error) *proces
 	ctx, cancel := context.WithCancel(c.ctx)
 	p.cancel = cancel
 	c.n++
-	go func() { c.ends <- ended{p.name, run(ctx)} }()
+	go func() {
+		err := run(ctx)
+		if c.started != nil {
+			c.started(p, err)
+			return
+		}
+		c.ends <- ended{p.name, err}
+	}()
 	return p
 }
 
-func (c *cluster) pserver(name string) *process {
+func (c *cluster) pserver(name string, change ...func(*pserver.Config)) *process {
 	p := c.host(name)
-	s, err := pserver.New(pserver.Config{
-		Store: store.Prefixed(p.client, job.Prefix("test")), Network: c.net.Host(p.host), FS: c.fs,
+	cfg := pserver.Config{
+		Store: store.Prefixed(p.client, job.Prefix("test")), Network: c.net.Host(p.host), FS: c.disk,
 		Log: c.logger(), Name: name,
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	s, err := pserver.New(cfg)
 	require.NoError(c.t, err)
+	p.server = s
 	return c.start(p, s.Run)
 }
 
@@ -186,6 +229,9 @@ func (c *cluster) trainerAt(name string, prepare func(*fake.Client), change ...f
 // kill ends a process as SIGKILL does: from now on nothing that it says is
 // heard, by the store or by anybody else.
 func (c *cluster) kill(p *process) {
+	p.mu.Lock()
+	p.dead = true
+	p.mu.Unlock()
 	p.client.Partition(true)
 	c.net.Silence(p.host, true)
 	c.net.Cut(p.host)
@@ -264,7 +310,7 @@ func (c *cluster) export() map[string]string {
 	for i, ms := range metas {
 		s, err := pserver.NewShard(j.Parameters, i, c.spec.Queue.Lanes, pserver.ShardOptions{})
 		require.NoError(c.t, err)
-		l := checkpoint.Loader{FS: c.fs, Dir: c.spec.Checkpoint.Dir, Job: j.UUID}
+		l := checkpoint.Loader{FS: c.disk, Dir: c.spec.Checkpoint.Dir, Job: j.UUID}
 		_, skipped, err := l.Load(c.ctx, ms, s.NewLoader())
 		require.NoError(c.t, err)
 		require.Empty(c.t, skipped)
@@ -382,13 +428,33 @@ func (c *cluster) chaos(r *rand.Rand, interval time.Duration, pservers, trainers
 }
 
 // reopened is how many chunks were Complete and had to be trained again.
-func (c *cluster) reopened() int64 {
+func (c *cluster) reopened() int64 { return c.totals().Reopened }
+
+// totals are the sums of the lanes.
+func (c *cluster) totals() etcdqueue.Totals {
 	q, err := etcdqueue.New(etcdqueue.Config{Store: store.Prefixed(c.store, job.Prefix("test"))})
 	require.NoError(c.t, err)
 	defer q.Close()
 	totals, _, err := q.Totals(c.ctx)
+	if errors.Is(err, etcdqueue.ErrNoQueue) {
+		return etcdqueue.Totals{}
+	}
 	require.NoError(c.t, err)
-	return totals.Reopened
+	return totals
+}
+
+// heal ends a process's partitions, after a while and unless it is dead by then.
+func (c *cluster) heal(after time.Duration, ps ...*process) {
+	time.AfterFunc(after, func() {
+		for _, p := range ps {
+			p.mu.Lock()
+			if !p.dead {
+				p.client.Partition(false)
+				c.net.Silence(p.host, false)
+			}
+			p.mu.Unlock()
+		}
+	})
 }
 
 // untilTaken waits for the first take.
@@ -443,11 +509,7 @@ func (c *cluster) partitions(r *rand.Rand, n int) (struck int) {
 		if kind != 1 {
 			c.net.Silence(p.host, true)
 		}
-		heal := time.Duration(r.Int64N(int64(3 * c.spec.LeaseTTL)))
-		time.AfterFunc(heal, func() {
-			p.client.Partition(false)
-			c.net.Silence(p.host, false)
-		})
+		c.heal(time.Duration(r.Int64N(int64(3*c.spec.LeaseTTL))), p)
 	}
 	return struck
 }

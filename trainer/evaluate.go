@@ -24,8 +24,8 @@ func (w *worker) evaluate(ctx context.Context) (*job.TestResult, error) {
 		return nil, nil
 	}
 	plan, err := planData(w.job.Spec, w.job.Spec.Data.Test)
-	if err != nil {
-		return nil, fmt.Errorf("test data: %w", err)
+	if err != nil { // it was there when the job was made
+		return nil, job.Exit(job.ExitData, fmt.Errorf("test data: %w", err))
 	}
 	session, err := w.client.Connect(ctx)
 	if err != nil {

@@ -70,6 +70,16 @@ func (h *hand) done() []*held {
 	return done
 }
 
+// doubt forgets which chunks every shard has: what owners of an earlier view
+// have answered does not count.
+func (h *hand) doubt() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.chunks {
+		c.finished = false
+	}
+}
+
 func (h *hand) drop(gone func(etcdqueue.Task) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"starfish/etcdqueue"
+	"starfish/internal/clock"
 	"starfish/internal/membership"
 	"starfish/internal/store"
 	"starfish/job"
@@ -51,7 +52,11 @@ func (t *Trainer) loadJob(ctx context.Context) (job.Job, model.Model, *reader.Pl
 		if m, err = t.cfg.model(t.cfg.Spec); err != nil {
 			return job.Job{}, nil, nil, job.Exit(job.ExitUsage, err)
 		}
-		if _, err := CreateJob(ctx, t.cfg.Store, t.cfg.Spec, m); err != nil {
+		err := t.patiently(ctx, func(err error) bool { return errors.Is(err, job.ErrUnanswered) }, func() error {
+			_, err := CreateJob(ctx, t.cfg.Store, t.cfg.Spec, m)
+			return err
+		})
+		if err != nil {
 			return job.Job{}, nil, nil, err
 		}
 	}
@@ -69,8 +74,31 @@ func (t *Trainer) loadJob(ctx context.Context) (job.Job, model.Model, *reader.Pl
 	if d := differ(j.Parameters, own); d != "" {
 		return job.Job{}, nil, nil, job.Exitf(job.ExitUsage, "this program's model differs from the job's: %s", d)
 	}
-	plan, err := t.checkData(ctx, j)
+	var plan *reader.Plan
+	err = t.patiently(ctx, retryable, func() (err error) {
+		plan, err = t.checkData(ctx, j)
+		return err
+	})
 	return j, m, plan, err
+}
+
+// patiently repeats f while it fails with errors that may heal, until ctx ends.
+func (t *Trainer) patiently(ctx context.Context, heals func(error) bool, f func() error) error {
+	for attempt := 0; ; attempt++ {
+		err := f()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == nil || !heals(err) {
+			return err
+		}
+		if attempt == 0 {
+			t.cfg.Log.WithError(err).Warn("cannot start yet, trying again")
+		}
+		if err := clock.Sleep(ctx, t.cfg.Clock, backOff(attempt)); err != nil {
+			return err
+		}
+	}
 }
 
 // differ names the first difference between two lists of parameters.

@@ -261,8 +261,11 @@ func (r *round) complete(ctx context.Context) error {
 		case errors.As(err, &stale):
 			r.w.log.WithField("chunks", len(stale.Tasks)).Warn("chunks were given to another trainer")
 			r.w.dropTasks(stale.Tasks)
-			r.w.dropTasks(tasksOf(done)) // the others were completed
-			return nil
+			// The others were completed, unless the report ended early: then they
+			// are still ours.
+			if err := r.confirm(ctx); err != nil {
+				return err
+			}
 		case errors.Is(err, etcdqueue.ErrGuard):
 			if err := r.adopt(ctx); err != nil {
 				return err

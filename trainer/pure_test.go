@@ -122,6 +122,8 @@ func TestHandKeepsWhatIsNotDone(t *testing.T) {
 	h.update(func() { added[0].finished, added[0].counted = true, true })
 	h.update(func() { added[1].finished = true })
 	require.Equal(t, []*held{added[0]}, h.done(), "a chunk is done when it is finished and counted")
+	h.doubt()
+	require.Empty(t, h.done(), "what owners of an earlier view have said does not count")
 	h.drop(func(t etcdqueue.Task) bool { return t.Rank == 1 })
 	require.Equal(t, []etcdqueue.Task{{Rank: 2}, {Rank: 3}}, h.tasks())
 }

@@ -37,14 +37,18 @@ func newRound(w *worker, s *client.Session) *round {
 
 // run works until the job is done (nil) or a fault.
 func (r *round) run(ctx context.Context) error {
+	r.w.hand.doubt()
 	if err := r.confirm(ctx); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	batches := make(chan *item, itemsAhead)
 	g.Go(func() error {
-		defer close(batches)
-		return r.feed(ctx, batches)
+		err := r.feed(ctx, batches)
+		if err == nil {
+			close(batches) // after a fault there is nothing to flush
+		}
+		return err
 	})
 	g.Go(func() error {
 		p := &pipeline{r: r, window: r.w.job.Spec.Train.Window}

@@ -191,7 +191,11 @@ func (t *Trainer) ended(ctx context.Context, j job.Job) error {
 		return err
 	}
 	defer q.Close()
-	state, err := q.State(ctx)
+	var state etcdqueue.State
+	err = t.patiently(ctx, retryable, func() (err error) {
+		state, err = q.State(ctx)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"starfish/etcdqueue"
 	"starfish/internal/clock"
+	"starfish/internal/membership"
 	"starfish/internal/store"
 	"starfish/job"
 	"starfish/pserver/client"
@@ -128,12 +129,16 @@ func (w *worker) round(ctx context.Context) error {
 // retryable tells faults that a new round can repair from those that it cannot.
 func retryable(err error) bool {
 	var failed *etcdqueue.ErrFailed
-	for _, fatal := range []error{reader.ErrData, store.ErrHistory, etcdqueue.ErrNoQueue} {
+	var exit *job.ExitError
+	for _, fatal := range []error{
+		reader.ErrData, store.ErrHistory, store.ErrInvalid, membership.ErrVersion,
+		etcdqueue.ErrNoQueue, etcdqueue.ErrFormat, etcdqueue.ErrMismatch,
+	} {
 		if errors.Is(err, fatal) {
 			return false
 		}
 	}
-	return !errors.As(err, &failed)
+	return !errors.As(err, &failed) && !errors.As(err, &exit)
 }
 
 // backOff is 20 ms, doubled with every attempt up to 2 s, less up to half.

@@ -1,0 +1,349 @@
+package trainer_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"starfish/checkpoint"
+	"starfish/checkpoint/memfs"
+	"starfish/etcdqueue"
+	"starfish/job"
+	"starfish/trainer"
+	"starfish/trainer/model"
+)
+
+// disk is a file system that survives a power cut of the machine it is in: what
+// was not durable is gone, and who had files open writes to nowhere.
+type disk struct {
+	mu sync.Mutex
+	fs *memfs.FS
+}
+
+func (d *disk) now() *memfs.FS {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.fs
+}
+
+func (d *disk) powerCut(keep memfs.Keep) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fs = d.fs.Crash(keep)
+}
+
+func (d *disk) MkdirAll(dir string) error                     { return d.now().MkdirAll(dir) }
+func (d *disk) Create(name string) (checkpoint.Writer, error) { return d.now().Create(name) }
+func (d *disk) Open(name string) (io.ReadCloser, error)       { return d.now().Open(name) }
+func (d *disk) Size(name string) (int64, error)               { return d.now().Size(name) }
+func (d *disk) Rename(from, to string) error                  { return d.now().Rename(from, to) }
+func (d *disk) RenameNew(from, to string) error               { return d.now().RenameNew(from, to) }
+func (d *disk) Remove(name string) error                      { return d.now().Remove(name) }
+func (d *disk) SyncDir(dir string) error                      { return d.now().SyncDir(dir) }
+func (d *disk) List(dir string) ([]string, error)             { return d.now().List(dir) }
+
+var errInjected = errors.New("injected")
+
+// plague is a job under a supervisor that starts everything that has died
+// again, and a schedule of faults of every kind.
+type plague struct {
+	*cluster
+	r       *rand.Rand
+	running map[string]*process
+	alive   map[*process]bool
+	// doubled are the names that two processes have wanted: the one that does
+	// not get it ends with the exit code for that.
+	doubled map[string]bool
+	// expected names the processes that may end with an error.
+	expected map[*process]bool
+	ends     chan plagueEnd
+	struck   map[string]int
+}
+
+type plagueEnd struct {
+	p   *process
+	err error
+}
+
+var plagueNames = []string{"pserver-0", "pserver-1", "trainer-0", "trainer-1", "trainer-2"}
+
+func newPlague(c *cluster, r *rand.Rand) *plague {
+	p := &plague{cluster: c, r: r, running: map[string]*process{}, expected: map[*process]bool{},
+		alive: map[*process]bool{}, doubled: map[string]bool{},
+		ends: make(chan plagueEnd, 1000), struck: map[string]int{}}
+	c.started = func(proc *process, err error) { p.ends <- plagueEnd{proc, err} }
+	for _, name := range plagueNames {
+		p.begin(name)
+	}
+	return p
+}
+
+func (p *plague) begin(name string, change ...func(*trainer.Config)) {
+	if strings.HasPrefix(name, "pserver") {
+		p.running[name] = p.pserver(name)
+	} else {
+		p.running[name] = p.trainer(name, change...)
+	}
+	p.alive[p.running[name]] = true
+}
+
+// reap takes note of processes that have ended.
+func (p *plague) reap() {
+	for {
+		select {
+		case e := <-p.ends:
+			p.reaped(e)
+		default:
+			return
+		}
+	}
+}
+
+func (p *plague) reaped(e plagueEnd) {
+	p.n--
+	code := job.ExitCode(e.err)
+	refused := p.doubled[e.p.name] && (code == int(job.ExitUsage) || code == int(job.ExitSuperseded))
+	if e.err != nil && !p.expected[e.p] && !refused {
+		p.t.Errorf("%s ended: exit %d, %v", e.p.name, code, e.err)
+	}
+	delete(p.alive, e.p)
+	if p.running[e.p.name] != e.p {
+		return
+	}
+	delete(p.running, e.p.name)
+	for other := range p.alive {
+		if other.name == e.p.name && !p.expected[other] {
+			p.running[e.p.name] = other
+		}
+	}
+}
+
+// some is a random running process.
+func (p *plague) some() *process {
+	for {
+		if proc := p.running[plagueNames[p.r.IntN(len(plagueNames))]]; proc != nil {
+			return proc
+		}
+	}
+}
+
+func (p *plague) killSome(proc *process) {
+	p.expected[proc] = true
+	p.kill(proc)
+	p.begin(proc.name)
+}
+
+// strike does one fault. It returns its name.
+func (p *plague) strike() string {
+	r := p.r
+	ttl := p.spec.LeaseTTL
+	switch r.IntN(13) {
+	case 0:
+		p.killSome(p.some())
+		return "kill"
+	case 1:
+		p.store.ExpireAll()
+		return "expire all"
+	case 2:
+		p.store.Compact(p.store.Revision())
+		return "compact"
+	case 3, 4:
+		proc, rate := p.some(), 0.05+0.5*r.Float64()
+		p.flaky(proc, rate, r.IntN(2) == 0, time.Duration(r.Int64N(int64(time.Second))))
+		return "flaky store"
+	case 5:
+		p.outage(time.Duration(r.Int64N(int64(3 * ttl))))
+		return "outage of the store"
+	case 6:
+		proc := p.some()
+		proc.client.Partition(true)
+		p.heal(time.Duration(r.Int64N(int64(2*ttl))), proc)
+		return "partition"
+	case 7:
+		proc := p.some()
+		p.net.Silence(proc.host, true)
+		p.heal(time.Duration(r.Int64N(int64(2*ttl))), proc)
+		return "silence"
+	case 8:
+		proc := p.some()
+		p.net.Delay(proc.host, time.Duration(r.Int64N(int64(2*time.Second))))
+		time.AfterFunc(time.Duration(r.Int64N(int64(3*time.Second))), func() { p.net.Delay(proc.host, p.latency/2) })
+		return "delay"
+	case 9:
+		p.net.Cut(p.some().host)
+		return "cut"
+	case 10:
+		p.badDisk(0.3*r.Float64(), time.Duration(r.Int64N(int64(2*time.Second))))
+		return "bad disk"
+	case 11:
+		p.blackout(memfs.Keep(r.IntN(3)))
+		return "power cut"
+	default:
+		p.double()
+		return "double"
+	}
+}
+
+// flaky makes a process's requests fail for a while, before or after they have
+// had their effect.
+func (p *plague) flaky(proc *process, rate float64, after bool, d time.Duration) {
+	var mu sync.Mutex
+	r := rand.New(rand.NewPCG(p.r.Uint64(), 1))
+	until := time.Now().Add(d)
+	hook := func(op, _ string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Now().Before(until) && r.Float64() < rate {
+			return errInjected
+		}
+		return nil
+	}
+	if after {
+		proc.client.FailAfter(hook)
+		return
+	}
+	proc.intercept(hook)
+}
+
+// outage cuts everybody off from the store.
+func (p *plague) outage(d time.Duration) {
+	var cut []*process
+	for _, proc := range p.running {
+		cut = append(cut, proc)
+		proc.client.Partition(true)
+	}
+	p.heal(d, cut...)
+}
+
+func (p *plague) badDisk(rate float64, d time.Duration) {
+	var mu sync.Mutex
+	r := rand.New(rand.NewPCG(p.r.Uint64(), 2))
+	until := time.Now().Add(d)
+	p.disk.now().SetHook(func(op, _ string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		// Reads are left alone: one that goes on failing is a lost state.
+		if op != "read" && op != "open" && op != "size" && op != "list" && time.Now().Before(until) && r.Float64() < rate {
+			return errInjected
+		}
+		return nil
+	})
+}
+
+// blackout takes the power from the machine that all pservers are on.
+func (p *plague) blackout(keep memfs.Keep) {
+	var names []string
+	for _, name := range plagueNames[:2] {
+		if proc := p.running[name]; proc != nil {
+			p.expected[proc] = true
+			p.kill(proc)
+			names = append(names, name)
+		}
+	}
+	p.disk.powerCut(keep)
+	for _, name := range names {
+		p.begin(name)
+	}
+}
+
+// double starts a trainer under a name that is in use: it takes the name over,
+// or is refused.
+func (p *plague) double() {
+	name := plagueNames[2+p.r.IntN(3)]
+	takeover := p.r.IntN(2) == 0
+	p.doubled[name] = true
+	p.begin(name, func(c *trainer.Config) { c.Takeover = takeover })
+}
+
+// run lets faults strike, starts what has died again, and returns when the job
+// is complete and every process has ended.
+func (p *plague) run(faults int, pause time.Duration) {
+	p.untilTaken()
+	for range faults {
+		time.Sleep(time.Duration(p.r.Int64N(int64(pause))))
+		p.reap()
+		for _, name := range plagueNames {
+			if p.running[name] == nil {
+				p.begin(name)
+			}
+		}
+		if p.state().Phase.Ended() {
+			break
+		}
+		p.struck[p.strike()]++
+	}
+	limit := time.After(30 * time.Minute)
+	for p.n > 0 {
+		select {
+		case e := <-p.ends:
+			p.reaped(e)
+		case <-time.After(time.Second):
+			for _, name := range plagueNames { // the supervisor
+				if p.running[name] == nil && !p.state().Phase.Ended() {
+					p.begin(name)
+				}
+			}
+		case <-limit:
+			p.t.Fatalf("%d processes have not ended; the store holds:\n%s", p.n, p.dump())
+		}
+	}
+}
+
+// Everything that can happen happens, at random moments, until the job is
+// complete.
+func TestPlagueLosesNothing(t *testing.T) {
+	file, seen := records(t, 2000)
+	for seed := range *seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(seed, 3))
+				c := newCluster(t, file, "")
+				c.spec.Checkpoint.Interval = time.Duration(1+r.IntN(4)) * time.Second
+				c.spec.Train.Passes = 2 + r.IntN(3)
+				pause := 20 * time.Millisecond
+				if r.IntN(2) == 0 { // slowly, so that faults meet every phase of the job
+					c.latency, pause = 40*time.Millisecond, 3*time.Second
+					c.models = map[string]trainer.Builder{model.Count: newPulled}
+					c.spec.Data.Test = c.spec.Data.Train
+					c.spec.Data.Chunk = 3000
+				}
+				p := newPlague(c, r)
+				began := time.Now()
+				p.run(25, pause)
+				require.Equal(t, etcdqueue.PhaseComplete, c.state().Phase)
+				c.exact(2000, seen)
+				t.Logf("%v in %v", p.struck, time.Since(began))
+			})
+		})
+	}
+}
+
+// The store answers with errors while the processes start, now and then after
+// it has done what was asked. They wait for better times.
+func TestStartOnAFlakyStore(t *testing.T) {
+	file, seen := records(t, 300)
+	for seed := range *seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &plague{cluster: newCluster(t, file, ""), r: rand.New(rand.NewPCG(seed, 4))}
+				p.prepare = func(proc *process) { p.flaky(proc, 0.5, p.r.IntN(2) == 0, 10*time.Second) }
+				for _, name := range []string{"pserver-0", "pserver-1"} {
+					p.pserver(name)
+				}
+				for _, name := range []string{"trainer-0", "trainer-1"} {
+					p.trainer(name)
+				}
+				p.wait()
+				p.exact(300, seen)
+			})
+		})
+	}
+}
