@@ -62,9 +62,12 @@ func TestBadInput(t *testing.T) {
 			start := time.Now()
 			require.Equal(t, c.code, call.run(), call.stderr.String())
 			require.Less(t, time.Since(start), time.Minute)
-			lines := strings.Split(strings.TrimSpace(call.stderr.String()), "\n")
-			last := lines[len(lines)-1]
-			require.True(t, strings.HasPrefix(last, "starfish: "), call.stderr.String())
+			require.Len(t, call.lines(), 1, call.stderr.String())
+			last := call.last()
+			require.True(t, strings.HasPrefix(last, "starfish: "), last)
+			for _, pkg := range []string{"etcdqueue", "reader", "store", "trainer", "pserver", "supervise", "client", "membership"} {
+				require.NotContains(t, last, " "+pkg+": ", "the name of a package says nothing to a user")
+			}
 			for _, word := range c.says {
 				require.Contains(t, last, word)
 			}
@@ -82,7 +85,8 @@ func TestUsage(t *testing.T) {
 		says string
 	}{
 		"misspelt verb":      {[]string{"rnu"}, `did you mean "run"?`},
-		"misspelt flag":      {[]string{"run", "--fiel", "x"}, "unknown flag: --fiel"},
+		"misspelt flag":      {[]string{"run", "--fiel", "x"}, "unknown flag: --fiel, did you mean --file?"},
+		"a flag almost":      {[]string{"run", "-f", "x", "--pserver", "2"}, "unknown flag: --pserver, did you mean --pservers?"},
 		"no spec":            {[]string{"run"}, "-f is missing"},
 		"chaos of what":      {[]string{"run", "-f", "x", "--chaos", "etcd=1s"}, "--chaos"},
 		"chaos how often":    {[]string{"run", "-f", "x", "--chaos", "trainer=often"}, "--chaos"},

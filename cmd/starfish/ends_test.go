@@ -23,7 +23,7 @@ import (
 // lines are what a call has said.
 func (c *call) lines() []string { return strings.Split(strings.TrimSpace(c.stderr.String()), "\n") }
 
-// last is its last line, without the directory that the test lives in.
+// last is the last of them.
 func (c *call) last() string { return c.lines()[len(c.lines())-1] }
 
 // A job of which every chunk fails ends with code 1, with one line that names
@@ -66,7 +66,6 @@ func TestFailedJob(t *testing.T) {
 	require.Equal(t, r.Reason, second.Reason)
 	require.Nil(t, second.Seconds)
 
-	text = nil
 	status := newCall(t, "status", "--dir", filepath.Join(dir, "run")).succeed().stdout.String()
 	require.Contains(t, status, "phase    failed: "+want)
 }
