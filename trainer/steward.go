@@ -177,7 +177,21 @@ func (s *steward) observe(state etcdqueue.State) {
 func (s *steward) requeues(ctx context.Context, ended <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	rosters := membership.WatchRoster(ctx, s.w.st, membership.Trainers)
+	return s.every(ctx, ended, membership.WatchRoster(ctx, s.w.st, membership.Trainers), func() error {
+		n, err := s.w.queue.Requeue(ctx, s.registered, s.guard)
+		if err != nil {
+			return fmt.Errorf("requeue: %w", err)
+		}
+		if n > 0 {
+			s.log.WithField("chunks", n).Info("chunks of lost trainers are Todo again")
+		}
+		return nil
+	})
+}
+
+// every does a duty once per checkInterval, and when woken, until the job has
+// ended (nil) or the duty fails.
+func (s *steward) every(ctx context.Context, ended <-chan struct{}, wake <-chan membership.Roster, duty func() error) error {
 	for {
 		timer := s.w.clock.Timer(checkInterval)
 		select {
@@ -188,15 +202,11 @@ func (s *steward) requeues(ctx context.Context, ended <-chan struct{}) error {
 			timer.Stop()
 			return context.Cause(ctx)
 		case <-timer.C():
-		case <-rosters:
+		case <-wake:
 			timer.Stop()
 		}
-		n, err := s.w.queue.Requeue(ctx, s.registered, s.guard)
-		if err != nil {
-			return fmt.Errorf("requeue: %w", err)
-		}
-		if n > 0 {
-			s.log.WithField("chunks", n).Info("chunks of lost trainers are Todo again")
+		if err := duty(); err != nil {
+			return err
 		}
 	}
 }
@@ -211,21 +221,12 @@ func (s *steward) registered(ctx context.Context) (map[string]bool, error) {
 
 // removals removes the lanes of passes that every listed checkpoint covers.
 func (s *steward) removals(ctx context.Context, ended <-chan struct{}) error {
-	for {
-		timer := s.w.clock.Timer(checkInterval)
-		select {
-		case <-ended:
-			timer.Stop()
-			return nil
-		case <-ctx.Done():
-			timer.Stop()
-			return context.Cause(ctx)
-		case <-timer.C():
-		}
+	return s.every(ctx, ended, nil, func() error {
 		if err := s.removePasses(ctx); err != nil {
 			return fmt.Errorf("remove passes: %w", err)
 		}
-	}
+		return nil
+	})
 }
 
 func (s *steward) removePasses(ctx context.Context) error {
