@@ -233,7 +233,7 @@ func (t *tenure) successor(v membership.View, shard int, h *held) *held {
 	}
 	next := newHeld(t, shard, generation, v.Shards[shard].Listed)
 	if h != nil {
-		next.after = h.done
+		next.before = h
 		// Every claim adds one to the generation, so if it has grown by one
 		// nobody has owned the shard between.
 		if h.generation+1 == generation && h.loaded.Load() {
@@ -292,9 +292,11 @@ func (t *tenure) drain(ctx context.Context) {
 }
 
 // lastSave saves a shard that has been loaded. It tries a few times and then
-// leaves: who waits for a disk that stays full waits for nothing.
+// leaves: who waits for a disk that stays full waits for nothing. A shard that
+// began anew and was not compared with the queue yet is not saved: its successor
+// could not tell that passes are missing.
 func (t *tenure) lastSave(ctx context.Context, h *held) error {
-	if !h.loaded.Load() {
+	if !h.loaded.Load() || h.reinit && h.settled == 0 {
 		return nil
 	}
 	for try := 1; ; try++ {

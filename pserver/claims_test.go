@@ -74,7 +74,7 @@ func TestSuccessor(t *testing.T) {
 			require.Equal(t, c.generation, next.generation, name)
 			require.Same(t, c.core, next.core, name)
 			require.False(t, next.serving.Load(), name)
-			require.Equal(t, c.h != nil, next.after != nil, name)
+			require.Same(t, c.h, next.before, name)
 		}
 	}
 }

@@ -22,8 +22,9 @@ type held struct {
 	listed     bool // there were checkpoints when it was claimed
 	member     *membership.Member
 	core       *Shard // nil until the keeper has made it
-	// after is closed when the keeper of the ownership before has ended.
-	after <-chan struct{}
+	// before is this process's ownership of the shard before this one, if there
+	// was one: its keeper has to end first.
+	before *held
 	// ok is Owns as a value, made once for the hot path.
 	ok func() bool
 
@@ -38,7 +39,7 @@ type held struct {
 	nudged chan struct{}
 
 	// For the keeper alone.
-	reinit  bool
+	reinit  bool // it began anew although there had been checkpoints
 	orphans bool // a file may lie about that is not listed
 	fresh   bool // nothing was saved under this generation yet
 	settled int64
@@ -97,8 +98,10 @@ func (s *Server) logOf(h *held) *logrus.Entry {
 // the ownership ends. An error that is fatal to the process goes to faults.
 func (t *tenure) keep(h *held) {
 	defer close(h.done)
-	if h.after != nil {
-		<-h.after
+	if h.before != nil {
+		<-h.before.done
+		h.reinit = h.core != nil && h.before.reinit
+		h.before = nil
 	}
 	err := t.restore(h.ctx, h)
 	if err == nil {

@@ -2,9 +2,11 @@ package pserver_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -421,35 +423,85 @@ func TestDirectoryIsGone(t *testing.T) {
 	})
 }
 
+// belowTheFloor is a job whose first lanes are removed, and whose checkpoints
+// are gone.
+func (w *world) belowTheFloor(t *testing.T) {
+	t.Helper()
+	p := w.start("pserver-0")
+	w.serving(p)
+	w.slow = 200 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	wait, waitSteward := w.train(ctx, "trainer-a"), w.steward(ctx)
+	w.eventually("lanes are removed", func() bool { return w.state().Floor > 0 })
+	cancel()
+	wait()
+	waitSteward()
+	require.NoError(t, p.stop())
+	for _, m := range w.metas(1) {
+		require.NoError(t, w.disk.Remove(filepath.Join("/"+dir, m.Path)))
+	}
+}
+
+// ends lets the job be trained to its end.
+func (w *world) ends(t *testing.T, p *process) {
+	t.Helper()
+	w.requeue()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	wait, waitSteward := w.train(ctx, "trainer-b"), w.steward(ctx)
+	require.Zero(t, p.exitCode())
+	wait()
+	waitSteward()
+	require.Equal(t, etcdqueue.PhaseComplete, w.state().Phase)
+}
+
+func allowReinit(c *pserver.Config) { c.AllowReinit = true }
+
 // Begun anew when the lanes of a pass are gone already: that pass stays lost on
 // the shard, and the job still ends.
 func TestReinitBelowTheFloor(t *testing.T) {
 	t.Parallel()
 	inWorld(t, options{pservers: 1, passes: 3, interval: time.Second}, func(t *testing.T, w *world) {
-		p := w.start("pserver-0")
+		w.belowTheFloor(t)
+		p := w.start("pserver-0", allowReinit)
 		w.serving(p)
-		w.slow = 200 * time.Millisecond
-		ctx, cancel := context.WithCancel(t.Context())
-		wait, waitSteward := w.train(ctx, "trainer-a"), w.steward(ctx)
-		w.eventually("lanes are removed", func() bool { return w.state().Floor > 0 })
-		cancel()
-		wait()
-		waitSteward()
-		require.NoError(t, p.stop())
-		for _, m := range w.metas(1) {
-			require.NoError(t, w.disk.Remove(filepath.Join("/"+dir, m.Path)))
-		}
-		p = w.start("pserver-0", func(c *pserver.Config) { c.AllowReinit = true })
-		w.serving(p)
-		w.requeue()
-		ctx, cancel = context.WithCancel(t.Context())
-		defer cancel()
-		wait, waitSteward = w.train(ctx, "trainer-b"), w.steward(ctx)
-		require.Zero(t, p.exitCode())
-		wait()
-		waitSteward()
-		require.Equal(t, etcdqueue.PhaseComplete, w.state().Phase)
+		w.ends(t, p)
 	})
+}
+
+// The same, and before the shard could be compared with the queue the lease is
+// lost, or the process is stopped: that it began anew is not forgotten.
+func TestReinitIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	for name, stopped := range map[string]bool{"lease lost": false, "stopped": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, options{pservers: 1, passes: 3, interval: time.Second}, func(t *testing.T, w *world) {
+				w.belowTheFloor(t)
+				p := w.start("pserver-0", allowReinit)
+				p.client.Fail(func(op, key string) error {
+					if op == "range" && strings.Contains(key, "/queue/") {
+						return errors.New("no answer")
+					}
+					return nil
+				})
+				w.serving(p)
+				time.Sleep(3 * time.Second)
+				if stopped {
+					require.NoError(t, p.stop())
+					require.Equal(t, int(job.ExitStateLost), w.start("pserver-0").exitCode(), "it is still without its state")
+					p = w.start("pserver-0", allowReinit)
+				} else {
+					was := p.Status().Shards[0].Generation
+					w.store.ExpireAll()
+					w.eventually("it is back", func() bool { return p.Status().Shards[0].Generation > was && len(p.owns()) > 0 })
+					p.client.Fail(nil)
+				}
+				w.serving(p)
+				w.ends(t, p)
+			})
+		})
+	}
 }
 
 // TestChaos kills, partitions and stops pservers at random moments, many times

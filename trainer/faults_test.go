@@ -1,10 +1,15 @@
 package trainer_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -73,14 +78,14 @@ type plagueEnd struct {
 	err error
 }
 
-var plagueNames = []string{"pserver-0", "pserver-1", "trainer-0", "trainer-1", "trainer-2"}
+var plagueNames = []string{"pserver-0", "pserver-1", "trainer-0", "trainer-1", "trainer-2", "pserver-2"}
 
 func newPlague(c *cluster, r *rand.Rand) *plague {
 	p := &plague{cluster: c, r: r, running: map[string]*process{}, expected: map[*process]bool{},
 		alive: map[*process]bool{}, doubled: map[string]bool{},
 		ends: make(chan plagueEnd, 1000), struck: map[string]int{}}
 	c.started = func(proc *process, err error) { p.ends <- plagueEnd{proc, err} }
-	for _, name := range plagueNames {
+	for _, name := range plagueNames[:5] { // the last one comes with the first fault
 		p.begin(name)
 	}
 	return p
@@ -145,7 +150,7 @@ func (p *plague) killSome(proc *process) {
 func (p *plague) strike() string {
 	r := p.r
 	ttl := p.spec.LeaseTTL
-	switch r.IntN(13) {
+	switch r.IntN(15) {
 	case 0:
 		p.killSome(p.some())
 		return "kill"
@@ -186,6 +191,9 @@ func (p *plague) strike() string {
 	case 11:
 		p.blackout(memfs.Keep(r.IntN(3)))
 		return "power cut"
+	case 12, 13:
+		p.some().cancel() // in order; the supervisor starts it again
+		return "stop"
 	default:
 		p.double()
 		return "double"
@@ -241,7 +249,7 @@ func (p *plague) badDisk(rate float64, d time.Duration) {
 // blackout takes the power from the machine that all pservers are on.
 func (p *plague) blackout(keep memfs.Keep) {
 	var names []string
-	for _, name := range plagueNames[:2] {
+	for _, name := range []string{"pserver-0", "pserver-1", "pserver-2"} {
 		if proc := p.running[name]; proc != nil {
 			p.expected[proc] = true
 			p.kill(proc)
@@ -315,6 +323,9 @@ func TestPlagueLosesNothing(t *testing.T) {
 					c.spec.Data.Test = c.spec.Data.Train
 					c.spec.Data.Chunk = 3000
 				}
+				if r.IntN(2) == 0 { // chunks go to others although their trainers live
+					c.spec.Queue.StallTimeout = time.Duration(1+r.IntN(3)) * time.Second
+				}
 				p := newPlague(c, r)
 				began := time.Now()
 				p.run(25, pause)
@@ -343,6 +354,48 @@ func TestStartOnAFlakyStore(t *testing.T) {
 				}
 				p.wait()
 				p.exact(300, seen)
+			})
+		})
+	}
+}
+
+// A chunk is bad, and everything happens: it ends up Failed in every pass, and
+// of the others nothing is lost.
+func TestPlagueWithABadChunk(t *testing.T) {
+	good, seen := records(t, 2000)
+	text, err := os.ReadFile(good)
+	require.NoError(t, err)
+	const bad = "nonsense\n"
+	file := filepath.Join(t.TempDir(), "bad.libsvm")
+	require.NoError(t, os.WriteFile(file, append([]byte(bad), text...), 0o600))
+	// The records of the first chunk, whose first line is the bad one: no batch
+	// of it is ever complete.
+	const chunk = 300
+	left := 2000
+	for at, line := len(bad), 0; at < chunk; line++ {
+		end := bytes.IndexByte(text[at-len(bad):], '\n')
+		for _, field := range strings.Fields(string(text[at-len(bad):][:end]))[1:] {
+			key, err := strconv.ParseUint(strings.TrimSuffix(field, ":1"), 10, 64)
+			require.NoError(t, err)
+			if seen[key]--; seen[key] == 0 {
+				delete(seen, key)
+			}
+		}
+		at += end + 1
+		left--
+	}
+	for seed := range *seeds {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, file, "")
+				c.spec.Checkpoint.Interval = time.Second
+				c.spec.Train.Passes = 3
+				c.spec.Data.Chunk = chunk
+				p := newPlague(c, rand.New(rand.NewPCG(seed, 5)))
+				p.run(15, 40*time.Millisecond)
+				seen := maps.Clone(seen)
+				c.exact(left, seen)
+				require.EqualValues(t, 3, c.result().Queue.Failed)
 			})
 		})
 	}
