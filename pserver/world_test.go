@@ -259,7 +259,11 @@ func (p *process) kill() {
 
 // exitCode waits for the end of the process.
 func (p *process) exitCode() int {
-	<-p.done
+	select {
+	case <-p.done:
+	case <-time.After(time.Hour): // of virtual time
+		p.w.t.Fatalf("%s has not ended", p.name)
+	}
 	return job.ExitCode(p.err)
 }
 

@@ -523,6 +523,7 @@ func TestCreatorIsKilledAtEachStep(t *testing.T) {
 			t.Run(fmt.Sprintf("request %d, after %v", k, after), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					c := newCluster(t, file, "")
+					var mu sync.Mutex
 					n := 0
 					dead := make(chan struct{})
 					creator := c.trainerAt("trainer-0", func(client *fake.Client) {
@@ -530,6 +531,8 @@ func TestCreatorIsKilledAtEachStep(t *testing.T) {
 							if op == "watch" {
 								return nil
 							}
+							mu.Lock()
+							defer mu.Unlock()
 							if n++; n == k+1 {
 								close(dead)
 							}

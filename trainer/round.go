@@ -180,7 +180,9 @@ func smallest(shards []client.Progress) (next int64, finished bool) {
 // read sends the batches of a chunk from the one that a shard lacks on. Of a
 // chunk that every shard has it only counts batches and records.
 func (r *round) read(ctx context.Context, h *held, out chan<- *item) error {
-	if h.finished && h.counted {
+	// From the first item on the pipeline writes into h.
+	finished, n := h.finished, h.next
+	if finished && h.counted {
 		return nil
 	}
 	rd, err := r.w.plan.Open(ctx, h.task.Chunk, r.w.readOptions(h.task))
@@ -188,8 +190,7 @@ func (r *round) read(ctx context.Context, h *held, out chan<- *item) error {
 		return r.readFailed(ctx, h, out, err)
 	}
 	defer rd.Close()
-	n := h.next
-	if h.finished {
+	if finished {
 		n = 0
 	}
 	rd.SkipTo(n)
@@ -208,7 +209,7 @@ func (r *round) read(ctx context.Context, h *held, out chan<- *item) error {
 		}
 		last := it.data.Last
 		records += int64(it.data.Records())
-		if h.finished {
+		if finished {
 			r.recycle(it)
 		} else {
 			r.prepare(it, h, n)

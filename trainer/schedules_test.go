@@ -52,7 +52,7 @@ func (g *gate) open() { close(g.opened) }
 // until waits for a condition of the cluster.
 func (c *cluster) until(what string, holds func() bool) {
 	c.t.Helper()
-	for limit := time.Now().Add(10 * time.Minute); !holds(); time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(10 * time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(limit) {
 			c.t.Fatalf("waited in vain for %s; the store holds:\n%s", what, c.dump())
 		}
@@ -150,6 +150,8 @@ func TestScheduleZombieAcknowledges(t *testing.T) {
 		require.Greater(t, c.view().Revision, before.Revision)
 		known := batches(zombie)
 		c.until("the zombie's acknowledgements", func() bool { return batches(zombie) > known+5 })
+		c.until("the comparison", func() bool { return doing(successor, "serving") })
+		reopened := c.totals().Reopened
 		for _, g := range gates {
 			c.await("a trainer's complete", g.arrived)
 			g.open()
@@ -158,6 +160,7 @@ func TestScheduleZombieAcknowledges(t *testing.T) {
 		c.endsWith(job.ExitSuperseded)
 		c.wait()
 		c.exact(2000, seen)
+		require.Equal(t, reopened, c.totals().Reopened, "nothing was completed by the word of the zombie")
 	})
 }
 
@@ -286,17 +289,21 @@ func TestScheduleLastCheckpointIsBroken(t *testing.T) {
 			c.disk.now().Corrupt("/checkpoints/"+newest.Path, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
 		}
 		successor := c.pserver("pserver-0")
-		c.until("the claim", func() bool { return len(c.ownedBy(successor)) > 0 })
+		passOver := hold(successor, "delete", "checkpoints/")
+		c.await("the look at the broken files", passOver.arrived)
 		finish.open()
+		time.Sleep(5 * time.Second)
+		require.Equal(t, etcdqueue.PhaseDraining, c.state().Phase, "what is listed newest is not of the present owner")
+		passOver.open()
 		c.wait()
 		require.Positive(t, c.totals().Reopened)
 		c.exact(1000, seen)
 	})
 }
 
-// H5: a pass was removed because the checkpoints cover it; then the newest one
-// of a shard is broken, and it goes back to the one before.
-func TestScheduleRestoreBehindARemovedPass(t *testing.T) {
+// H5: the newest checkpoints of every shard cover a pass, those before do not.
+// The pass must stay: the newest of a shard is broken, and it goes back.
+func TestScheduleRestoreOfAPassThatIsCovered(t *testing.T) {
 	file, seen := records(t, 1000)
 	synctest.Test(t, func(t *testing.T) {
 		c := slowCluster(t, file, 4)
@@ -305,16 +312,31 @@ func TestScheduleRestoreBehindARemovedPass(t *testing.T) {
 		c.pserver("pserver-1")
 		c.trainer("trainer-0")
 		c.untilTaken()
-		c.until("the removal", func() bool { return c.state().Floor > 0 })
 		mine := c.ownedBy(old)
-		c.kill(old)
+		c.until("checkpoints that cover the first pass", func() bool {
+			for _, shard := range mine {
+				listed := c.checkpoints(shard)
+				if len(listed) < 2 || listed[0].Passes == 0 {
+					return false
+				}
+			}
+			return true
+		})
+		saves := hold(old, "put", "checkpoints/")
 		for _, shard := range mine {
-			listed := c.checkpoints(shard)
-			require.Greater(t, len(listed), 1)
-			c.disk.now().Corrupt("/checkpoints/"+listed[0].Path, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
+			require.Zero(t, c.checkpoints(shard)[1].Passes)
+		}
+		time.Sleep(3 * time.Second)
+		require.Zero(t, c.state().Floor)
+		c.kill(old)
+		saves.open()
+		for _, shard := range mine {
+			c.disk.now().Corrupt("/checkpoints/"+c.checkpoints(shard)[0].Path, func(b []byte) []byte { b[len(b)/2] ^= 1; return b })
 		}
 		c.pserver("pserver-0")
 		c.wait()
+		require.Positive(t, c.totals().Reopened)
+		require.Positive(t, c.state().Floor)
 		c.exact(1000, seen)
 	})
 }
