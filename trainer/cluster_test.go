@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,7 @@ import (
 	"starfish/internal/transport"
 	"starfish/job"
 	"starfish/pserver"
+	"starfish/reader"
 	"starfish/trainer"
 	"starfish/trainer/model"
 )
@@ -65,11 +67,39 @@ type cluster struct {
 
 // pulled is the count model as one that pulls values, and so waits for the
 // answer to each batch.
-type pulled struct{ model.Model }
+// Each of its methods takes its time, and must not be called again meanwhile,
+// as a model may hold scratch memory.
+type pulled struct {
+	model.Model
+	keys, steps *atomic.Bool
+}
 
 func newPulled(spec *job.Spec) (model.Model, error) {
 	m, err := model.New(spec)
-	return pulled{m}, err
+	return pulled{m, &atomic.Bool{}, &atomic.Bool{}}, err
+}
+
+func alone(busy *atomic.Bool) (done func()) {
+	if busy.Swap(true) {
+		panic("a model is used by two goroutines at a time")
+	}
+	time.Sleep(time.Millisecond)
+	return func() { busy.Store(false) }
+}
+
+func (p pulled) Keys(b *reader.Batch, table int) []uint64 {
+	defer alone(p.keys)()
+	return p.Model.Keys(b, table)
+}
+
+func (p pulled) Gradient(s *model.Step) float64 {
+	defer alone(p.steps)()
+	return p.Model.Gradient(s)
+}
+
+func (p pulled) Predict(s *model.Step, out []float64) {
+	defer alone(p.steps)()
+	p.Model.Predict(s, out)
 }
 
 type ended struct {

@@ -32,7 +32,7 @@ func (w *worker) evaluate(ctx context.Context) (*job.TestResult, error) {
 		return nil, err
 	}
 	defer session.Close()
-	e := &evaluation{w: w, session: session, metrics: w.model.NewMetrics()}
+	e := &evaluation{w: w, session: session, metrics: w.evaluator.NewMetrics()}
 	for chunk := range plan.Chunks() {
 		if err := e.chunk(ctx, plan, chunk); err != nil {
 			return nil, fmt.Errorf("evaluate: %w", err)
@@ -95,7 +95,7 @@ func (e *evaluation) batch(ctx context.Context) error {
 	if n == 0 {
 		return nil
 	}
-	it.keys = e.w.layOut(&it.data, it.batch, it.keys)
+	it.keys = layOut(e.w.evaluator, &it.data, it.batch, it.keys)
 	it.fillStep()
 	call, err := e.session.Exchange(ctx, nil, wire.Meta{}, it.batch)
 	if err != nil {
@@ -105,7 +105,7 @@ func (e *evaluation) batch(ctx context.Context) error {
 		return err
 	}
 	e.scores = append(e.scores[:0], make([]float64, n)...)
-	e.w.model.Predict(&it.step, e.scores)
+	e.w.evaluator.Predict(&it.step, e.scores)
 	width := max(it.data.LabelWidth, 1)
 	for i, p := range e.scores {
 		weight := 1.0

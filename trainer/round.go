@@ -261,7 +261,7 @@ func (r *round) prepare(it *item, h *held, n int64) {
 	it.held = h
 	it.meta.Pass, it.meta.Rank, it.meta.N = h.task.Pass, h.task.Rank, n
 	it.meta.Token, it.meta.Last, it.meta.Void = h.task.Token, it.data.Last, false
-	it.keys = r.w.layOut(&it.data, it.batch, it.keys)
+	it.keys = layOut(r.w.model, &it.data, it.batch, it.keys)
 	it.fillStep()
 }
 

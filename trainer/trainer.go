@@ -149,25 +149,28 @@ func (t *Trainer) newWorker(ctx context.Context, j job.Job, m model.Model, plan 
 		st: t.cfg.Store, clock: t.cfg.Clock, log: t.cfg.Log, job: j, plan: plan, model: m,
 		metrics: t.metrics, fixedTake: t.cfg.Take, items: make(chan *item, 2*itemsAhead+maxUnacknowledged),
 	}
+	var err error
+	if w.evaluator, err = t.cfg.model(j.Spec); err != nil {
+		return nil, nil, job.Exit(job.ExitUsage, err)
+	}
 	if p, ok := m.(model.PushOnly); ok {
 		w.pushOnly = p.PushOnly()
 	}
 	peers := &atomic.Int64{}
 	peers.Store(1)
-	q, err := etcdqueue.New(queueConfig(t.cfg.Store, j, etcdqueue.Config{
+	w.queue, err = etcdqueue.New(queueConfig(t.cfg.Store, j, etcdqueue.Config{
 		Clock: t.cfg.Clock, Log: t.cfg.Log, Name: member.Name(), Incarnation: member.Incarnation(),
 		Peers: func() int { return int(peers.Load()) },
 	}))
 	if err != nil {
 		return nil, nil, err
 	}
-	w.queue = q
 	w.client, err = client.New(client.Config{
 		Network: t.cfg.Network, Store: t.cfg.Store, Job: j.UUID, Parameters: j.Parameters,
 		Clock: t.cfg.Clock, Log: t.cfg.Log, Waiting: w.hand.wait,
 	})
 	if err != nil {
-		q.Close()
+		w.queue.Close()
 		return nil, nil, err
 	}
 	var watching sync.WaitGroup
@@ -180,7 +183,7 @@ func (t *Trainer) newWorker(ctx context.Context, j job.Job, m model.Model, plan 
 	return w, func() {
 		cancel()
 		watching.Wait()
-		q.Close()
+		w.queue.Close()
 	}, nil
 }
 

@@ -23,18 +23,21 @@ import (
 // worker trains under one registration: round after round, until the job is
 // done. Its hand survives the rounds.
 type worker struct {
-	st       store.Store // the job's
-	clock    clock.Clock
-	log      logrus.FieldLogger
-	job      job.Job
-	plan     *reader.Plan
-	model    model.Model
-	pushOnly bool
-	queue    *etcdqueue.Queue
-	client   *client.Client
-	metrics  *metrics
-	hand     hand
-	items    chan *item
+	st    store.Store // the job's
+	clock clock.Clock
+	log   logrus.FieldLogger
+	job   job.Job
+	plan  *reader.Plan
+	model model.Model // for training
+	// evaluator is another one of the same: while it predicts, a chunk may be
+	// reopened and be trained.
+	evaluator model.Model
+	pushOnly  bool
+	queue     *etcdqueue.Queue
+	client    *client.Client
+	metrics   *metrics
+	hand      hand
+	items     chan *item
 	// fixedTake is how many chunks a take asks for; 0: about a second's work.
 	fixedTake int
 
@@ -221,10 +224,10 @@ func (w *worker) readOptions(t etcdqueue.Task) reader.Options {
 }
 
 // layOut finds the distinct keys of a batch and where they lie.
-func (w *worker) layOut(data *reader.Batch, b *client.Batch, keys [][]uint64) [][]uint64 {
+func layOut(m model.Model, data *reader.Batch, b *client.Batch, keys [][]uint64) [][]uint64 {
 	keys = keys[:0]
 	for i := range b.Tables {
-		keys = append(keys, w.model.Keys(data, i))
+		keys = append(keys, m.Keys(data, i))
 	}
 	b.Prepare(keys)
 	return keys

@@ -10,10 +10,12 @@
 //
 // Conventions. A batch's gradient is the SUM over its records of weight ×
 // gradient, its loss the sum of weight × loss; a record of weight 0 counts but
-// changes nothing. A row that does not exist yet has its initial value. The
-// methods of a model are called from one goroutine at a time, except that
-// Parameters, Labels and NewMetrics may be called at any time. A model keeps
-// no parameter values between calls.
+// changes nothing. A row that does not exist yet has its initial value. Of
+// one model, calls of Keys never overlap with each other, nor do those of
+// Gradient and Predict; but Keys is called for later batches while Gradient is
+// under way, and Parameters, Labels and NewMetrics may be called at any time. A
+// process may make several models of a spec. A model keeps no parameter values
+// between calls.
 //
 // Built in are linear (least squares), logistic (binary logistic regression)
 // and count (the audit model: it counts records and values).
