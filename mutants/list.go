@@ -71,7 +71,7 @@ func oneState() []Mutant {
 			Name: "complete-without-the-view", Invariant: 3,
 			Breaks: "a chunk is completed with the word of an owner that has been replaced",
 			File:   "trainer/pipeline.go", Old: "r.w.queue.Complete(ctx, report, r.view.Guard())", New: "r.w.queue.Complete(ctx, report)",
-			Package: "./trainer", Run: "TestPartitionedProcessesLoseNothing|TestKilledProcessesLoseNothing",
+			Package: "./trainer", Run: "TestCompleteNeedsTheOwnersOfItsView|TestPartitionedProcessesLoseNothing|TestKilledProcessesLoseNothing",
 		},
 		{
 			Name: "one-shard-speaks-for-all", Invariant: 3,
@@ -79,6 +79,12 @@ func oneState() []Mutant {
 			File:   "trainer/round.go", Old: "\t\tif finished || p.Next < next {\n\t\t\tnext = p.Next\n\t\t}\n\t\tfinished = false\n",
 			New:     "\t\tif finished || p.Next < next {\n\t\t\tnext = p.Next\n\t\t}\n\t\tfinished = finished && shards[0].Finished\n",
 			Package: "./trainer", Run: "TestSmallest",
+		},
+		{
+			Name: "what-earlier-owners-have-said-counts", Invariant: 3,
+			Breaks: "a chunk is completed under a new view by the answers of an earlier one",
+			File:   "trainer/hand.go", Old: "\t\tc.finished = false\n", New: "\t\t_ = c\n",
+			Package: "./trainer", Run: "TestHand",
 		},
 	}
 }
