@@ -5,7 +5,9 @@
 // directory and goes on from there when it is started again; the directory
 // belongs to one process at a time. History older than a minute is compacted,
 // so that a long job does not grow it. Without Durable the data survives the
-// death of the process but not that of the machine.
+// death of the process but not that of the machine. A server that cannot start
+// or go on, because the disk is full or its data are damaged, is an error of
+// Start or of Failed, never the end of the process.
 //
 // Close its clients before the server: it waits for their watches.
 package embedded
@@ -18,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/sirupsen/logrus"
@@ -34,10 +37,18 @@ const (
 	// history that is kept for watches which were interrupted.
 	history = "1m"
 	anyPort = "http://127.0.0.1:0"
+
+	defaultPatience = 30 * time.Second
+	// closePatience bounds the stop of a server; one in order takes far less.
+	closePatience = 20 * time.Second
 )
 
 // ErrInUse: another process runs an etcd in the directory.
 var ErrInUse = errors.New("directory in use by another process")
+
+// errNotReady: etcd waits for ever if its log was cut off, for instance.
+var errNotReady = errors.New("it did not become ready: what it kept may be damaged; " +
+	"use another directory, or move this one away to begin anew")
 
 // Config of a server.
 type Config struct {
@@ -47,6 +58,8 @@ type Config struct {
 	Durable bool
 	// ClientURL to listen at; default: a free port of 127.0.0.1.
 	ClientURL string
+	// Patience is how long it may take to start; default 30 s.
+	Patience time.Duration
 	// Log gets etcd's errors, and its warnings at level debug; default: nothing.
 	Log logrus.FieldLogger
 }
@@ -56,12 +69,14 @@ type Server struct {
 	etcd    *embed.Etcd
 	lock    *os.File
 	closing *atomic.Bool
+	broken  *breakage
+	failed  chan error
 }
 
 // Start starts a server and waits until it serves.
 func Start(ctx context.Context, c Config) (*Server, error) {
-	closing := new(atomic.Bool)
-	cfg, err := config(c, closing)
+	closing, broken := new(atomic.Bool), newBreakage()
+	cfg, err := config(c, closing, broken)
 	if err != nil {
 		return nil, err
 	}
@@ -69,26 +84,83 @@ func Start(ctx context.Context, c Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
 	}
-	e, err := embed.StartEtcd(cfg)
+	if c.Patience == 0 {
+		c.Patience = defaultPatience
+	}
+	limit, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), c.Patience, fmt.Errorf("after %v %w", c.Patience, errNotReady))
+	defer cancel()
+	e, err := launch(limit, cfg, broken)
 	if err != nil {
 		_ = lock.Close()
 		return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
 	}
-	s := &Server{etcd: e, lock: lock, closing: closing}
+	s := &Server{etcd: e, lock: lock, closing: closing, broken: broken, failed: make(chan error, 1)}
 	select {
 	case <-e.Server.ReadyNotify():
+		go s.watch()
 		return s, nil
 	case err = <-e.Err():
 	case <-e.Server.StopNotify():
-		err = errors.New("it stopped")
+		err = errStopped
+	case <-broken.done:
+		err = broken.err
 	case <-ctx.Done():
 		err = context.Cause(ctx)
+	case <-limit.Done():
+		err = context.Cause(limit)
 	}
 	s.Close()
 	return nil, fmt.Errorf("start etcd in %s: %w", c.Dir, err)
 }
 
-func config(c Config, closing *atomic.Bool) (*embed.Config, error) {
+var errStopped = errors.New("it stopped")
+
+// launch starts etcd on a goroutine that may not come back.
+func launch(limit context.Context, cfg *embed.Config, broken *breakage) (*embed.Etcd, error) {
+	type started struct {
+		etcd *embed.Etcd
+		err  error
+	}
+	result := make(chan started, 1)
+	go func() {
+		var s started
+		defer func() {
+			if p := recover(); p != nil {
+				s.err = fmt.Errorf("panic: %v", p)
+			}
+			result <- s
+		}()
+		s.etcd, s.err = embed.StartEtcd(cfg)
+	}()
+	select {
+	case s := <-result:
+		return s.etcd, s.err
+	case <-broken.done:
+		return nil, broken.err
+	case <-limit.Done():
+		return nil, context.Cause(limit)
+	}
+}
+
+// watch reports if the server stops by itself.
+func (s *Server) watch() {
+	var err error
+	select {
+	case err = <-s.etcd.Err():
+	case <-s.etcd.Server.StopNotify():
+	case <-s.broken.done:
+		err = s.broken.err
+	}
+	if s.closing.Load() {
+		return
+	}
+	if err == nil {
+		err = errStopped
+	}
+	s.failed <- err
+}
+
+func config(c Config, closing *atomic.Bool, broken *breakage) (*embed.Config, error) {
 	if c.Dir == "" {
 		return nil, errors.New("embedded etcd: no directory")
 	}
@@ -116,7 +188,7 @@ func config(c Config, closing *atomic.Bool) (*embed.Config, error) {
 	cfg.UnsafeNoFsync = !c.Durable
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, history
 	cfg.EnableGRPCGateway = false
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(c.Log, closing))
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(c.Log, closing, broken))
 	return cfg, nil
 }
 
@@ -150,7 +222,7 @@ func (s *Server) Endpoints() []string {
 }
 
 // Failed delivers an error if the server stops by itself.
-func (s *Server) Failed() <-chan error { return s.etcd.Err() }
+func (s *Server) Failed() <-chan error { return s.failed }
 
 // Close stops the server and keeps its data. It may be called more than once.
 func (s *Server) Close() {
@@ -158,7 +230,27 @@ func (s *Server) Close() {
 		return
 	}
 	s.closing.Store(true)
-	s.etcd.Close()
+	within, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.stop()
+	}()
+	select {
+	case <-closed:
+	case <-s.broken.done:
+	case <-within.Done():
+	}
 	_ = s.lock.Close() // releases it
 	s.lock = nil
+}
+
+func (s *Server) stop() {
+	select {
+	case <-s.etcd.Server.ReadyNotify():
+	default:
+		s.etcd.Server.HardStop() // else its Close waits for it to become ready
+	}
+	s.etcd.Close()
 }

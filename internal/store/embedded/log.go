@@ -11,12 +11,13 @@ import (
 // bridge is a logger for etcd that passes on what an operator may need: its
 // errors, and at level debug its warnings, which on a busy machine are many
 // and harmless. Nothing is passed on once closing is set: an etcd that is
-// stopped calls each closed listener an error.
-func bridge(log logrus.FieldLogger, closing *atomic.Bool) *zap.Logger {
+// stopped calls each closed listener an error. Entries that would end the
+// process go to broken.
+func bridge(log logrus.FieldLogger, closing *atomic.Bool, broken *breakage) *zap.Logger {
 	if log == nil {
-		return zap.NewNop()
+		return zap.New(zapcore.NewNopCore(), broken.hooks()...)
 	}
-	return zap.New(&core{log: log.WithField("part", "etcd"), closing: closing})
+	return zap.New(&core{log: log.WithField("part", "etcd"), closing: closing}, broken.hooks()...)
 }
 
 type core struct {

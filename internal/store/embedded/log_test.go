@@ -15,7 +15,7 @@ func TestBridge(t *testing.T) {
 	log, entries := test.NewNullLogger()
 	log.SetLevel(logrus.DebugLevel)
 	closing := new(atomic.Bool)
-	z := bridge(log, closing).With(zap.String("member", "a"))
+	z := bridge(log, closing, newBreakage()).With(zap.String("member", "a"))
 	z.Info("started")
 	require.Empty(t, entries.AllEntries())
 	z.Warn("slow", zap.Int("millis", 7))
@@ -29,6 +29,6 @@ func TestBridge(t *testing.T) {
 	entries.Reset()
 	closing.Store(true)
 	z.Error("listener closed")
-	bridge(nil, closing).Error("nobody hears it")
+	bridge(nil, closing, newBreakage()).Error("nobody hears it")
 	require.Empty(t, entries.AllEntries())
 }
