@@ -455,17 +455,40 @@ func (w *world) ends(t *testing.T, p *process) {
 	require.Equal(t, etcdqueue.PhaseComplete, w.state().Phase)
 }
 
+// lostBelowTheFloor checks the account of a job of which shard 1 has begun anew
+// when the lanes of the passes below floor were gone: it lacks their batches,
+// and no others, and says so.
+func (w *world) lostBelowTheFloor(t *testing.T, floor int) {
+	t.Helper()
+	totals, _, err := w.openQueue("auditor").Totals(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, w.passes*chunks*batches, totals.Batches)
+	for shard := range shards {
+		lost := int64(0)
+		if shard == 1 {
+			lost = int64(floor * chunks * batches)
+		}
+		sum := w.load(shard).Stats().Total
+		require.Equal(t, lost, sum.Lost, "shard %d", shard)
+		require.Zero(t, sum.Skipped)
+		require.Equal(t, totals.Batches, sum.Batches+sum.Skipped+sum.Lost, "shard %d", shard)
+		require.Equal(t, records*sum.Batches, sum.Records, "shard %d", shard)
+	}
+}
+
 func allowReinit(c *pserver.Config) { c.AllowReinit = true }
 
 // Begun anew when the lanes of a pass are gone already: that pass stays lost on
-// the shard, and the job still ends.
+// the shard, which counts its batches as lost, and the job still ends.
 func TestReinitBelowTheFloor(t *testing.T) {
 	t.Parallel()
 	inWorld(t, options{pservers: 1, passes: 3, interval: time.Second}, func(t *testing.T, w *world) {
 		w.belowTheFloor(t)
+		floor := w.state().Floor
 		p := w.start("pserver-0", allowReinit)
 		w.serving(p)
 		w.ends(t, p)
+		w.lostBelowTheFloor(t, floor)
 	})
 }
 
@@ -478,6 +501,7 @@ func TestReinitIsNotForgotten(t *testing.T) {
 			t.Parallel()
 			inWorld(t, options{pservers: 1, passes: 3, interval: time.Second}, func(t *testing.T, w *world) {
 				w.belowTheFloor(t)
+				floor := w.state().Floor
 				p := w.start("pserver-0", allowReinit)
 				p.client.Fail(func(op, key string) error {
 					if op == "range" && strings.Contains(key, "/queue/") {
@@ -499,6 +523,7 @@ func TestReinitIsNotForgotten(t *testing.T) {
 				}
 				w.serving(p)
 				w.ends(t, p)
+				w.lostBelowTheFloor(t, floor)
 			})
 		})
 	}

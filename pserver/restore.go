@@ -161,9 +161,10 @@ func (t *tenure) compare(ctx context.Context, h *held) (st etcdqueue.State, cove
 	first := st.Revision
 	for pass := h.core.Stats().Summary.Passes; pass <= st.Pass; pass++ {
 		if pass < st.Floor {
-			if err := t.forget(h, pass); err != nil {
+			if err := t.forget(h, pass, st); err != nil {
 				return st, false, err
 			}
+			pass = st.Floor - 1
 			continue
 		}
 		lanes, now, _, err := t.queue.Lanes(ctx, pass)
@@ -220,14 +221,16 @@ func (t *tenure) comparePass(ctx context.Context, h *held, pass int, lanes []etc
 	return h.core.Collapse(pass, m.Chunks, own)
 }
 
-// forget collapses a pass whose lanes are gone and that a shard which began
-// anew has never seen.
-func (t *tenure) forget(h *held, pass int) error {
+// forget gives up the passes from pass to the floor, whose lanes are gone and
+// which a shard that began anew has never seen: their batches are lost here.
+func (t *tenure) forget(h *held, pass int, st etcdqueue.State) error {
 	if !h.reinit {
 		return fmt.Errorf("pass %d of shard %d is not covered, and its lanes are gone", pass, h.shard)
 	}
-	t.logOf(h).WithField("pass", pass).Error("the pass is lost on this shard")
-	return h.core.Collapse(pass, 0, make([]ledger.Lane, t.job.Spec.Queue.Lanes))
+	lost := h.core.Forget(st.Floor, st.Past.Batches)
+	t.logOf(h).WithFields(logrus.Fields{"pass": pass, "to": st.Floor - 1, "batches": lost}).
+		Error("passes are lost on this shard, their lanes are gone")
+	return nil
 }
 
 // reopen gives chunks back to the queue that a restore has lost.

@@ -314,8 +314,8 @@ func (s *Shard) SetGeneration(generation int64) {
 	s.generation = generation
 }
 
-// Missing, Covers, Reopened, Forgive and Collapse are those of the ledger,
-// under the shard's lock.
+// Missing, Covers, Reopened, Forgive, Forget and Collapse are those of the
+// ledger, under the shard's lock.
 func (s *Shard) Missing(pass, lane int, complete ranges.Set) ranges.Set {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,6 +341,13 @@ func (s *Shard) Forgive(pass, lane int, positions ranges.Set, batches int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.content.ledger.Forgive(pass, lane, positions, batches)
+}
+
+// Forget: see ledger.Ledger.
+func (s *Shard) Forget(floor int, batches int64) (lost int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.content.ledger.Forget(floor, batches)
 }
 
 // Collapse: see ledger.Ledger.

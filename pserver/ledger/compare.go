@@ -113,6 +113,38 @@ func (l *Ledger) Collapse(pass int, chunks int64, lanes []Lane) error {
 	return nil
 }
 
+// Forget gives up the passes below floor that have not collapsed: they can be
+// neither compared nor replayed any more. batches is how many distinct ones all
+// passes below floor had; those of them that were never counted here are lost,
+// noted with the last of these passes, and returned. A second call with the same
+// floor changes nothing.
+func (l *Ledger) Forget(floor int, batches int64) (lost int64) {
+	if floor <= l.Passes() {
+		return 0
+	}
+	for n := l.through; n < floor; n++ {
+		if p := l.pass(n); !p.collapsed {
+			p.collapsed, p.lanes = true, nil
+		}
+	}
+	for c := range l.flight {
+		if c.pass < floor && l.finished(c.pass, c.rank) {
+			delete(l.flight, c)
+		}
+	}
+	counted := l.past.sums
+	for n, p := range l.passes {
+		if n < floor {
+			counted.Add(p.sums)
+		}
+	}
+	// Batches of chunks that failed may be counted here, and are not asked for.
+	lost = max(0, batches-counted.Batches-counted.Skipped-counted.Lost)
+	l.pass(floor - 1).sums.Lost += lost
+	l.fold()
+	return lost
+}
+
 // fold forgets the leading passes that are finished without exception, so that
 // the ledger does not grow with the number of passes. The newest pass stays:
 // its sums are asked for by themselves.

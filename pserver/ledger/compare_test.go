@@ -122,6 +122,43 @@ func TestForgive(t *testing.T) {
 	require.Equal(t, Duplicate, push(t, l, &wire.Meta{Rank: 2, N: 0}).Verdict)
 }
 
+// A ledger that began anew gives up the passes that nobody can replay: what it
+// never counted of them is lost, and nothing is pushed to them any more.
+func TestForget(t *testing.T) {
+	t.Parallel()
+	l := New(2, Replay)
+	l.MarkRestored()
+	push(t, l, &wire.Meta{Pass: 1, Rank: 3, N: 0})             // by somebody who is late
+	push(t, l, &wire.Meta{Pass: 1, Rank: 5, Void: true})       // skipped
+	push(t, l, &wire.Meta{Pass: 3, Rank: 0, N: 0, Last: true}) // the present pass
+	push(t, l, &wire.Meta{Pass: 3, Rank: 1, N: 0})
+
+	require.EqualValues(t, 28, l.Forget(3, 30))
+	require.Zero(t, l.Forget(3, 30), "again")
+	require.Equal(t, 3, l.Passes())
+	require.Equal(t, 1, l.Summary().InFlight, "that of the present pass")
+	require.Equal(t, Duplicate, push(t, l, &wire.Meta{Pass: 1, Rank: 3, N: 1}).Verdict)
+	require.Zero(t, l.Missing(0, 0, set(t, "0-9")).Len())
+	sum := total(l)
+	require.EqualValues(t, 28, sum.Lost)
+	require.EqualValues(t, 3+1+28, sum.Batches+sum.Skipped+sum.Lost, "30, and two of the present pass")
+
+	// It is saved, and a floor that has risen since is counted from where it was.
+	l = restored(t, l, Replay)
+	require.EqualValues(t, 8, l.Forget(4, 40))
+	require.EqualValues(t, 40, total(l).Batches+total(l).Skipped+total(l).Lost)
+}
+
+// Batches of chunks that failed are counted here, and not in the lanes.
+func TestForgetOfMoreThanThereWas(t *testing.T) {
+	t.Parallel()
+	l := New(1, Replay)
+	finish(t, l, 0, 0, 1, 2)
+	require.Zero(t, l.Forget(1, 2))
+	require.Zero(t, total(l).Lost)
+	require.Equal(t, 1, l.Passes())
+}
+
 // Chunks that are finished in order, two at a time in the wrong one, take one
 // range a lane; after the collapse only sums are left.
 func TestMemoryIsBounded(t *testing.T) {

@@ -117,7 +117,7 @@ func (d Decision) Skip() Decision {
 // Sums are what a shard has counted in one pass.
 type Sums struct {
 	// Batches were applied, Skipped were void or non-finite here, Lost were
-	// given up under policy skip.
+	// given up: under policy skip, or by Forget.
 	Batches int64 `json:"batches"`
 	Skipped int64 `json:"skipped"`
 	Lost    int64 `json:"lost"`
