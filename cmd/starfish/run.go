@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"sync/atomic"
@@ -95,13 +96,35 @@ func (r *runner) sayStopped() {
 	r.log.WithField("dir", r.dir.path).Info("stopped before the end; the same command goes on from here")
 }
 
-// within runs the job while etcd runs.
+// within runs the job while etcd runs. The end of an embedded etcd is the reason
+// of whatever goes wrong after it.
 func (r *runner) within(ctx context.Context) error {
-	endpoints, stopEtcd, err := r.startEtcd(ctx)
+	endpoints, failed, stopEtcd, err := r.startEtcd(ctx)
 	if err != nil {
 		return err
 	}
 	defer stopEtcd()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var died atomic.Pointer[error]
+	go func() {
+		select {
+		case err := <-failed:
+			err = fmt.Errorf("etcd in %s has failed: %w (log: %s)", r.dir.etcd(), err, r.dir.log("etcd"))
+			died.Store(&err)
+			cancel(err)
+		case <-ctx.Done():
+		}
+	}()
+	err = r.throughout(ctx, endpoints)
+	if reason := died.Load(); reason != nil && err != nil {
+		return *reason
+	}
+	return err
+}
+
+// throughout runs the job with the etcd at the endpoints.
+func (r *runner) throughout(ctx context.Context, endpoints []string) error {
 	conn := cli.Etcd{Endpoints: endpoints, Timeout: r.opts.Timeout}
 	st, closeStore, err := conn.Connect(ctx, r.log)
 	if err != nil {
@@ -126,18 +149,19 @@ func (r *runner) within(ctx context.Context) error {
 	return r.finish(ctx)
 }
 
-// startEtcd starts the embedded etcd, unless there is another.
-func (r *runner) startEtcd(ctx context.Context) ([]string, func(), error) {
+// startEtcd starts the embedded etcd, unless there is another. The channel
+// delivers an error if it ends by itself.
+func (r *runner) startEtcd(ctx context.Context) ([]string, <-chan error, func(), error) {
 	if len(r.opts.Endpoints) > 0 {
-		return r.opts.Endpoints, func() {}, nil
+		return r.opts.Endpoints, nil, func() {}, nil
 	}
 	file, err := os.OpenFile(r.dir.log("etcd"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	log, err := r.opts.Logger(file)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	srv, err := embedded.Start(ctx, embedded.Config{Dir: r.dir.etcd(), Durable: !r.dir.temp, Log: log})
 	if err != nil {
@@ -145,9 +169,9 @@ func (r *runner) startEtcd(ctx context.Context) ([]string, func(), error) {
 		if errors.Is(err, embedded.ErrInUse) {
 			err = cli.Usage("--dir %s: another run is using it", r.dir.path)
 		}
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return srv.Endpoints(), func() {
+	return srv.Endpoints(), srv.Failed(), func() {
 		srv.Close()
 		file.Close()
 	}, nil
