@@ -52,6 +52,15 @@ func TestRunAdult(t *testing.T) {
 	other := newCall(t, "run", "-f", adult, "--dir", dir, "--set", "train.passes=6")
 	require.Equal(t, 2, other.run())
 	require.Contains(t, other.stderr.String(), "train.passes: 5 in the job, 6 here")
+	before, err := os.ReadFile(filepath.Join(dir, "spec.json"))
+	require.NoError(t, err)
+	stranger := newCall(t, "run", "-f", count, "--dir", dir)
+	require.Equal(t, 2, stranger.run())
+	require.Contains(t, stranger.last(), `is of job "adult", and the spec of job "count"`)
+	after, err := os.ReadFile(filepath.Join(dir, "spec.json"))
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
+	require.Equal(t, text, newCall(t, "status", "--dir", dir).succeed().stdout.String())
 }
 
 // Without --dir nothing is left, not even a directory.

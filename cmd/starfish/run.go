@@ -72,6 +72,9 @@ func run(ctx context.Context, o *options, out streams) error {
 		return err
 	}
 	defer r.dir.close()
+	if err = r.dir.checkJob(r.spec.Job); err != nil {
+		return err
+	}
 	cli.OnAbort(ctx, r.dir.close)
 	if err = o.checkOutputs(); err != nil {
 		return err
@@ -179,15 +182,15 @@ func (r *runner) startEtcd(ctx context.Context) ([]string, <-chan error, func(),
 
 // prepare makes the job, or finds it as it was left, which it tells.
 func (r *runner) prepare(ctx context.Context, endpoints []string) (resumed bool, err error) {
+	if resumed, err = r.makeJob(ctx); err != nil {
+		return resumed, err // the files keep what they say of the job that is there
+	}
 	err = r.dir.writeRun(runFile{Job: r.spec.Job, Endpoints: endpoints, Embedded: len(r.opts.Endpoints) == 0})
 	if err != nil {
 		return false, err
 	}
 	if err := os.WriteFile(r.dir.spec(), append(r.spec.JSON(), '\n'), 0o644); err != nil {
 		return false, err
-	}
-	if resumed, err = r.makeJob(ctx); err != nil {
-		return resumed, err
 	}
 	r.follow, err = newFollower(r.store, r.spec, r.clk)
 	return resumed, err

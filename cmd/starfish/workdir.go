@@ -90,7 +90,25 @@ func (w workdir) writeRun(r runFile) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(w.runPath(), append(b, '\n'), 0o644)
+	return writeWhole(w.runPath(), func(f *os.File) error {
+		_, err := f.Write(append(b, '\n'))
+		return err
+	})
+}
+
+// checkJob refuses a job in the directory of another one.
+func (w workdir) checkJob(name string) error {
+	if _, err := os.Stat(w.runPath()); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	r, err := w.readRun()
+	if err != nil {
+		return err
+	}
+	if r.Job != name {
+		return cli.Usage("--dir %s is of job %q, and the spec of job %q: a directory holds one job", w.path, r.Job, name)
+	}
+	return nil
 }
 
 func (w workdir) readRun() (runFile, error) {
