@@ -82,7 +82,7 @@ func TestDeletedJob(t *testing.T) {
 	require.NoError(t, err)
 	defer closeStore()
 	at := store.Prefixed(st, job.Prefix("count"))
-	c := newCall(t, "run", "-f", count, "--etcd-endpoints", strings.Join(srv.Endpoints(), ","), "--set", "train.passes=100000").start()
+	c := newCall(t, "run", "-f", count, "--etcd-endpoints", strings.Join(srv.Endpoints(), ","), "--dir", t.TempDir(), "--set", "train.passes=100000").start()
 	f, err := newFollower(at, &job.Spec{}, clock.System)
 	require.NoError(t, err)
 	defer f.close()

@@ -74,7 +74,7 @@ func (o *options) register(c *cobra.Command) {
 	fs.IntVar(&o.pservers, "pservers", 0, "number of pservers (default: the spec's run.pservers)")
 	fs.IntVar(&o.trainers, "trainers", 0, "number of trainers (default: the spec's run.trainers)")
 	fs.StringVar(&o.dir, "dir", "", "directory of etcd's data, checkpoints and logs: kept, and resumed from if it exists\n"+
-		"(default: a temporary one that is removed at the end)")
+		"(default: a temporary one that is removed at the end; required with --etcd-endpoints)")
 	fs.StringVar(&o.result, "result", "", "write the result as JSON to this file; - is stdout")
 	fs.StringVar(&o.export, "export", "", "write the trained model to this file, as text (.txt)")
 	fs.StringVar(&o.chaosText, "chaos", "", "kill random processes, such as pserver=5s,trainer=3s: one of that kind about that often")
@@ -94,6 +94,9 @@ func (o *options) validate() error {
 	}
 	if o.pservers < 0 || o.trainers < 0 {
 		return cli.Usage("--pservers %d, --trainers %d: a number of processes is not negative", o.pservers, o.trainers)
+	}
+	if len(o.Endpoints) > 0 && o.dir == "" {
+		return cli.Usage("--etcd-endpoints needs --dir: the job stays in that etcd, and its checkpoints must stay too")
 	}
 	if o.chaosText != "" {
 		var err error
@@ -129,6 +132,9 @@ func checkWritable(flag, file string) error {
 
 // checkExportName refuses forms of export that this version does not write.
 func checkExportName(file string) error {
+	if file == "-" {
+		return cli.Usage("an export goes to a file, not to -")
+	}
 	switch ext := strings.ToLower(filepath.Ext(file)); ext {
 	case ".safetensors", ".npz":
 		return cli.Usage("export to %s is not implemented in this version; .txt is", ext)
