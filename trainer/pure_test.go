@@ -2,15 +2,19 @@ package trainer
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
 	"starfish/checkpoint"
 	"starfish/etcdqueue"
 	"starfish/internal/membership"
+	"starfish/job"
 	"starfish/pserver/client"
+	"starfish/pserver/ledger"
 	"starfish/trainer/model"
 )
 
@@ -126,4 +130,33 @@ func TestHandKeepsWhatIsNotDone(t *testing.T) {
 	require.Empty(t, h.done(), "what owners of an earlier view have said does not count")
 	h.drop(func(t etcdqueue.Task) bool { return t.Rank == 1 })
 	require.Equal(t, []etcdqueue.Task{{Rank: 2}, {Rank: 3}}, h.tasks())
+}
+
+// After a shard has begun anew its records say nothing about the job's.
+func TestRecordsOfShardsThatDisagree(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		shards []int64
+		want   int64
+	}{
+		"one shard":             {[]int64{12}, 12},
+		"all agree":             {[]int64{12, 12, 12}, 12}, // with batches of chunks that failed
+		"the first lost some":   {[]int64{7, 10, 10}, 10},
+		"another one lost some": {[]int64{12, 12, 7}, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := logrus.New()
+			var out strings.Builder
+			log.SetOutput(&out)
+			s := &steward{log: log}
+			r := &job.Result{Queue: job.QueueResult{Records: 10}}
+			for i, n := range test.shards {
+				addShard(r, i, checkpoint.Meta{}, &ledger.Summary{Past: ledger.Sums{Records: n}})
+			}
+			s.agree(r)
+			require.Equal(t, test.want, r.Records)
+			require.Equal(t, test.want == 10, strings.Contains(out.String(), "disagree"))
+		})
+	}
 }

@@ -35,8 +35,9 @@ func (s *steward) result(ctx context.Context, metas [][]checkpoint.Meta, test *j
 		if err := json.Unmarshal(ms[0].Ledger, &sum); err != nil {
 			return nil, fmt.Errorf("the summary of shard %d's last checkpoint: %w", i, err)
 		}
-		s.addShard(r, i, ms[0], &sum)
+		addShard(r, i, ms[0], &sum)
 	}
+	s.agree(r)
 	if took := s.w.firstTake(); !took.IsZero() && !s.ended.IsZero() {
 		seconds := s.ended.Sub(took).Seconds()
 		r.Seconds = &seconds
@@ -48,26 +49,32 @@ func (s *steward) result(ctx context.Context, metas [][]checkpoint.Meta, test *j
 	return r, nil
 }
 
-// addShard adds one shard's ledger. All shards must have seen the same records.
-func (s *steward) addShard(r *job.Result, shard int, m checkpoint.Meta, sum *ledger.Summary) {
+// addShard adds one shard's ledger.
+func addShard(r *job.Result, shard int, m checkpoint.Meta, sum *ledger.Summary) {
 	total := sum.Total()
 	r.Shards = append(r.Shards, job.ShardState{
 		Shard: shard, Generation: m.Generation, Batches: total.Batches, Skipped: total.Skipped, Lost: total.Lost,
 		Duplicates: sum.Duplicates, Replayed: sum.Replayed, Records: total.Records,
 		RecoveredSeconds: sum.RecoveredSeconds,
 	})
-	if shard > 0 {
-		if total.Records != r.Records {
-			s.log.WithFields(map[string]any{"shard": shard, "records": total.Records, "expected": r.Records}).
-				Error("the shards disagree about the number of records")
-		}
-		return
-	}
-	r.Records = total.Records
-	if n := len(sum.Sums); n > 0 {
+	if n := len(sum.Sums); shard == 0 && n > 0 {
 		if last := sum.Sums[n-1]; last.Records > 0 {
 			loss := last.Loss / float64(last.Records)
 			r.Train.Loss = &loss
+		}
+	}
+}
+
+// agree fills in the number of records: what all shards have counted. If one of
+// them has lost some they disagree, and the lanes know what was trained.
+func (s *steward) agree(r *job.Result) {
+	r.Records = r.Shards[0].Records
+	for _, shard := range r.Shards[1:] {
+		if shard.Records != r.Records {
+			s.log.WithFields(map[string]any{"shard": shard.Shard, "records": shard.Records, "expected": r.Queue.Records}).
+				Error("the shards disagree about the number of records")
+			r.Records = r.Queue.Records
+			return
 		}
 	}
 }
