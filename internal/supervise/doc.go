@@ -5,9 +5,9 @@
 // of a failed job end with 1, and that is no news), the caller's context ends,
 // or a child ends in a way that starting it again cannot mend. What to do after
 // an exit is decided by plain code (policy.go): at once after a kill or a late
-// failure, with a back-off from 1 s to 30 s after a failure within 10 s of the
-// start, never after "superseded", and the whole run ends after a usage error or
-// when a child keeps failing in the same way.
+// end, with a back-off from 1 s to 30 s after a failure or an orderly end within
+// 10 s of the start, never after "superseded", and the whole run ends after a
+// usage error or when a child keeps failing in the same way.
 //
 // The children die with the supervisor, however it dies: each is started with
 // Pdeathsig = SIGKILL. The kernel sends that signal when the *thread* that

@@ -62,8 +62,14 @@ type history struct {
 // next decides what happens after an exit.
 func (h *history) next(e Exit) (verdict, time.Duration) {
 	if !e.failed() {
-		*h = history{}
-		return again, 0
+		if e.Signal != "" || e.Uptime >= early {
+			*h = history{}
+			return again, 0
+		}
+		// A program that ends at once, in order, would be started without pause.
+		h.fails = 0
+		h.delay = min(max(2*h.delay, firstDelay), lastDelay)
+		return again, h.delay
 	}
 	code := e.code()
 	switch code {

@@ -152,7 +152,11 @@ func (s *Supervisor) keep(ctx context.Context, p Process, left *census) error {
 			}
 			return nil
 		}
-		log.Warn("a process died and is started again")
+		if exit.Code == 0 {
+			log.Warn("a process ended in order although the work goes on, and is started again")
+		} else {
+			log.Warn("a process died and is started again")
+		}
 		if err := clock.Sleep(ctx, s.cfg.Clock, delay); err != nil {
 			return nil //nolint:nilerr // the run is ending
 		}
