@@ -30,6 +30,7 @@ const (
 	logEvery  = 10 * time.Second // where there is no live line
 	// For processes to end by themselves once the job has ended, well or not.
 	lingerAfter  = 30 * time.Second
+	inUseFor     = 5 * time.Second // a directory that somebody looks into
 	failedLinger = 5 * time.Second
 	endTimeout   = 3 * time.Second // of asking for it
 )
@@ -166,7 +167,7 @@ func (r *runner) startEtcd(ctx context.Context) ([]string, <-chan error, func(),
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	srv, err := embedded.Start(ctx, embedded.Config{Dir: r.dir.etcd(), Durable: !r.dir.temp, Log: log})
+	srv, err := r.startEmbedded(ctx, log)
 	if err != nil {
 		file.Close()
 		if errors.Is(err, embedded.ErrInUse) {
@@ -178,6 +179,20 @@ func (r *runner) startEtcd(ctx context.Context) ([]string, <-chan error, func(),
 		srv.Close()
 		file.Close()
 	}, nil
+}
+
+// startEmbedded waits a moment for a directory that is in use: it may be a
+// status or an export that looks into it, and not another run.
+func (r *runner) startEmbedded(ctx context.Context, log logrus.FieldLogger) (*embedded.Server, error) {
+	for began := r.clk.Now(); ; {
+		srv, err := embedded.Start(ctx, embedded.Config{Dir: r.dir.etcd(), Durable: !r.dir.temp, Log: log})
+		if !errors.Is(err, embedded.ErrInUse) || r.clk.Now().Sub(began) > inUseFor {
+			return srv, err
+		}
+		if err := clock.Sleep(ctx, r.clk, lookEvery); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // prepare makes the job, or finds it as it was left, which it tells.
