@@ -20,6 +20,11 @@ func bridge(log logrus.FieldLogger, closing *atomic.Bool, broken *breakage) *zap
 	return zap.New(&core{log: log.WithField("part", "etcd"), closing: closing}, broken.hooks()...)
 }
 
+// newDirectory is what etcd calls an error when its monitor of the storage
+// version looks at a new directory before the first term has begun. It looks
+// again, and all is well.
+const newDirectory = "failed to update storage version"
+
 type core struct {
 	log     logrus.FieldLogger
 	closing *atomic.Bool
@@ -40,7 +45,7 @@ func (c *core) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.Checked
 
 func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	log := c.log.WithFields(translate(fields))
-	if e.Level >= zapcore.ErrorLevel {
+	if e.Level >= zapcore.ErrorLevel && e.Message != newDirectory {
 		log.Error(e.Message)
 	} else {
 		log.Debug(e.Message)

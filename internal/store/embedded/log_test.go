@@ -32,3 +32,14 @@ func TestBridge(t *testing.T) {
 	bridge(nil, closing, newBreakage()).Error("nobody hears it")
 	require.Empty(t, entries.AllEntries())
 }
+
+func TestANewDirectoryIsNoError(t *testing.T) {
+	t.Parallel()
+	log, entries := test.NewNullLogger()
+	log.SetLevel(logrus.InfoLevel)
+	l := bridge(log, new(atomic.Bool), nil)
+	l.Error(newDirectory)
+	require.Empty(t, entries.AllEntries())
+	l.Error("something else")
+	require.Len(t, entries.AllEntries(), 1)
+}
