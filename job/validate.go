@@ -97,13 +97,21 @@ func (s *Spec) resolve(dir string) error {
 	return nil
 }
 
+// CheckName tells what is wrong with a name of a job or of a process: each is a
+// part of keys.
+func CheckName(name string) error {
+	if !namePattern.MatchString(name) {
+		return fmt.Errorf("%q must consist of letters, digits, dots, dashes and underscores, begin with a letter or digit, and have at most 63 of them", name)
+	}
+	return nil
+}
+
 // check finds everything that is impossible, and relations between fields.
 func (s *Spec) check(p *problems, o options) {
-	switch {
-	case s.Job == "":
+	if s.Job == "" {
 		p.add("job", "missing: the job needs a name")
-	case !namePattern.MatchString(s.Job):
-		p.add("job", "%q must consist of letters, digits, dots, dashes and underscores, begin with a letter or digit, and have at most 63 of them", s.Job)
+	} else if err := CheckName(s.Job); err != nil {
+		p.add("job", "%v", err)
 	}
 	s.checkData(p, o)
 	s.checkModel(p, o)

@@ -70,6 +70,9 @@ func (c *Config) Validate() error {
 	if c.Spec != nil && c.Spec.Job != c.Job {
 		errs = append(errs, fmt.Errorf("trainer: the spec is of job %q, not %q", c.Spec.Job, c.Job))
 	}
+	if c.Take < 0 {
+		errs = append(errs, fmt.Errorf("--take %d is negative", c.Take))
+	}
 	return errors.Join(errs...)
 }
 

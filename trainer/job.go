@@ -60,6 +60,9 @@ func (t *Trainer) loadJob(ctx context.Context) (job.Job, model.Model, *reader.Pl
 			return job.Job{}, nil, nil, err
 		}
 	}
+	if _, err := job.Load(ctx, t.cfg.Store); errors.Is(err, job.ErrNoJob) {
+		t.cfg.Log.WithField("job", t.cfg.Job).Info("there is no such job yet: waiting for it to be submitted")
+	}
 	j, err := job.Wait(ctx, t.cfg.Store)
 	if err != nil {
 		return job.Job{}, nil, nil, err

@@ -160,3 +160,11 @@ func TestRecordsOfShardsThatDisagree(t *testing.T) {
 		})
 	}
 }
+
+func TestConfigNamesEveryProblem(t *testing.T) {
+	t.Parallel()
+	_, err := New(Config{Job: "j", Take: -5})
+	require.ErrorContains(t, err, "--take -5 is negative")
+	require.ErrorContains(t, err, "the name is missing")
+	require.Equal(t, 2, job.ExitCode(err))
+}

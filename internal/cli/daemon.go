@@ -77,6 +77,12 @@ func (d *Daemon) Resolve(stderr *os.File) error {
 			return Usage("--name is missing and the host has no name: %w", err)
 		}
 	}
+	if err := job.CheckName(d.Job); err != nil {
+		return Usage("--job: %w", err)
+	}
+	if err := job.CheckName(d.Name); err != nil {
+		return Usage("--name: %w", err)
+	}
 	return nil
 }
 

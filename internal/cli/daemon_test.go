@@ -49,6 +49,8 @@ func TestResolve(t *testing.T) {
 		"both agree":                {in: Daemon{SpecFile: good, Job: "small"}, job: "small"},
 		"they do not":               {in: Daemon{SpecFile: good, Job: "other"}, err: `--job "other"`},
 		"neither":                   {in: Daemon{}, err: "--job is missing"},
+		"an impossible job":         {in: Daemon{Job: "a/b"}, err: `--job: "a/b"`},
+		"an impossible name":        {in: Daemon{SpecFile: good, Name: "a/b"}, err: `--name: "a/b"`},
 		"no such spec":              {in: Daemon{SpecFile: good + "x"}, err: "no such file"},
 		"set without spec":          {in: Daemon{Job: "j", Sets: []string{"a=b"}}, err: "--set needs --spec"},
 		"an impossible override":    {in: Daemon{SpecFile: good, Sets: []string{"train.batch=-1"}}, err: "train.batch"},
