@@ -1,4 +1,5 @@
-// Package etcd implements store.Store over an etcd cluster (3.4 or later).
+// Package etcd implements store.Store over an etcd cluster (3.6 or later; Check
+// warns of an older one).
 //
 // Requests. Every request is bounded: by its context and by
 // Config.RequestTimeout, so that an unreachable etcd is an error and never a
@@ -124,11 +125,12 @@ func Dial(c Config) (*Store, error) {
 }
 
 // Check makes one linearizable request, so that nil means: a cluster with a
-// leader answers.
+// leader answers. It warns of an etcd that is not supported.
 func (s *Store) Check(ctx context.Context) error {
 	if _, err := store.Lookup(ctx, s, "/starfish"); err != nil {
 		return fmt.Errorf("etcd at %s does not answer: %w", s.endpoints, err)
 	}
+	s.warnOfVersion(ctx)
 	return nil
 }
 
