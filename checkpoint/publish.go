@@ -34,14 +34,86 @@ const (
 	backoff  = 50 * time.Millisecond
 )
 
-// Publish lists a saved file: in one transaction it adds the record, marks the
-// shard as listed and drops the oldest records beyond keep (at least 1). It
-// returns the records that it dropped; their files are the caller's to Remove,
-// now and not earlier.
+// MaxListings is how many files are listed in one transaction: two conditions
+// and two operations for each of them, and the owners.
+const MaxListings = 32
+
+// maxBytes bounds the records in one transaction: etcd takes 1.5 MiB, and the
+// owners are in it too.
+const maxBytes = 256 << 10
+
+// Listing is a saved file that is to be listed for its shard's owner.
+type Listing struct {
+	Owner Owner
+	Meta  Meta
+	// Keep is how many records the shard has afterwards, at most and at least 1.
+	Keep int
+}
+
+// Listed is what became of a Listing: the records that it dropped, or why it is
+// not known to be listed.
+type Listed struct {
+	Dropped []Meta
+	Err     error
+}
+
+// Publish is PublishAll for one file.
+func Publish(ctx context.Context, st store.Store, own Owner, m Meta, keep int) ([]Meta, error) {
+	out := PublishAll(ctx, st, []Listing{{own, m, keep}})[0]
+	return out.Dropped, out.Err
+}
+
+// PublishAll lists saved files of up to MaxListings different shards: in one
+// transaction, or a few if the records are large, it adds the records, marks the shards as listed and drops the
+// oldest records beyond Keep. The files of the dropped records are the caller's
+// to Remove, now and not earlier. A shard that is not the owner's any more
+// fails by itself, not the others.
 //
 // A transaction whose answer was lost is found again by the file's UUID, so an
 // error means that the file may be listed, and nil that it is.
-func Publish(ctx context.Context, st store.Store, own Owner, m Meta, keep int) ([]Meta, error) {
+func PublishAll(ctx context.Context, st store.Store, listings []Listing) []Listed {
+	out := make([]Listed, len(listings))
+	var open []*listing
+	for i := range listings {
+		l, err := newListing(&listings[i], &out[i])
+		if err != nil {
+			out[i].Err = err
+			continue
+		}
+		open = append(open, l)
+	}
+	for len(open) > 0 {
+		n, bytes := 1, len(open[0].value)
+		for n < len(open) && bytes+len(open[n].value) <= maxBytes {
+			bytes += len(open[n].value)
+			n++
+		}
+		publishTogether(ctx, st, open[:n])
+		open = open[n:]
+	}
+	return out
+}
+
+// publishTogether tries until each one is listed or has failed.
+func publishTogether(ctx context.Context, st store.Store, open []*listing) {
+	err := retry(ctx, func() (err error) {
+		open, err = publish(ctx, st, open)
+		return err
+	})
+	for _, l := range open {
+		l.fail(err)
+	}
+}
+
+// listing is a Listing on its way.
+type listing struct {
+	*Listing
+	out   *Listed
+	value []byte
+}
+
+func newListing(l *Listing, out *Listed) (*listing, error) {
+	m, own := l.Meta, l.Owner
 	m.V = MetaVersion
 	if err := checkPath(m); err != nil || m.Shard != own.Shard || m.Generation != own.Generation {
 		return nil, fmt.Errorf("checkpoint: publish: record does not fit its owner: %w", errors.Join(err, ErrFormat))
@@ -50,27 +122,48 @@ func Publish(ctx context.Context, st store.Store, own Owner, m Meta, keep int) (
 	if err != nil {
 		return nil, fmt.Errorf("checkpoint: publish: %w", err)
 	}
-	var dropped []Meta // of the attempt before, in case it got through
-	err = retry(ctx, func() error {
-		now, err := read(ctx, st, own)
-		if err != nil {
-			return err
-		}
-		if len(now.metas) > 0 && now.metas[0].UUID == m.UUID {
-			return nil
-		}
-		if err := now.owned(own); err != nil {
-			return err
-		}
-		var t store.Txn
-		t, dropped = now.publish(own, value, max(keep, 1))
-		t.Then = now.listed(own, t.Then)
-		return commit(ctx, st, t)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: publish shard %d: %w", own.Shard, err)
+	return &listing{Listing: l, out: out, value: value}, nil
+}
+
+func (l *listing) fail(err error) {
+	*l.out = Listed{Err: fmt.Errorf("checkpoint: publish shard %d: %w", l.Owner.Shard, err)}
+}
+
+// publish makes one attempt at all that is open, and returns what still is.
+func publish(ctx context.Context, st store.Store, open []*listing) ([]*listing, error) {
+	shards := make([]int, len(open))
+	for i, l := range open {
+		shards[i] = l.Owner.Shard
 	}
-	return dropped, nil
+	p, kvs, err := readAll(ctx, st, shards)
+	if err != nil {
+		return open, err
+	}
+	t := store.Txn{If: []store.Cmp{p.view.Guard()}}
+	var rest []*listing
+	for i, l := range open {
+		p.metas, err = parseMetas(l.Owner.Shard, kvs[i])
+		if err == nil && len(p.metas) > 0 && p.metas[0].UUID == l.Meta.UUID {
+			continue // by the attempt before, whose answer was lost
+		}
+		if err == nil {
+			err = p.owned(l.Owner)
+		}
+		if err != nil {
+			l.fail(err)
+			continue
+		}
+		l.out.Dropped = p.publish(&t, l.Owner, l.value, max(l.Keep, 1)) // if it gets through
+		rest = append(rest, l)
+	}
+	if len(rest) == 0 {
+		return nil, nil
+	}
+	t.Then = listed(p.view, rest, t.Then)
+	if err := commit(ctx, st, t); err != nil {
+		return rest, err
+	}
+	return nil, nil
 }
 
 // Drop takes records off the list, after a loader passed over them. Those that
@@ -111,17 +204,30 @@ type present struct {
 }
 
 func read(ctx context.Context, st store.Store, own Owner) (present, error) {
-	prefix := keyPrefix(own.Shard)
-	r, err := store.Read(ctx, st, store.Get(ownersKey), store.Range(prefix, store.PrefixEnd(prefix), 0))
-	if err != nil {
-		return present{}, &unsure{err}
-	}
-	view, err := membership.DecodeView(r.First(0))
+	p, kvs, err := readAll(ctx, st, []int{own.Shard})
 	if err != nil {
 		return present{}, err
 	}
-	metas, err := parseMetas(own.Shard, r.KVs[1])
-	return present{view: view, metas: metas}, err
+	p.metas, err = parseMetas(own.Shard, kvs[0])
+	return p, err
+}
+
+// readAll reads the owners and, unparsed, the records of shards at one revision.
+func readAll(ctx context.Context, st store.Store, shards []int) (present, [][]store.KV, error) {
+	ops := []store.Op{store.Get(ownersKey)}
+	for _, shard := range shards {
+		prefix := keyPrefix(shard)
+		ops = append(ops, store.Range(prefix, store.PrefixEnd(prefix), 0))
+	}
+	r, err := store.Read(ctx, st, ops...)
+	if err != nil {
+		return present{}, nil, &unsure{err}
+	}
+	view, err := membership.DecodeView(r.First(0))
+	if err != nil {
+		return present{}, nil, err
+	}
+	return present{view: view}, r.KVs[1:], nil
 }
 
 func (p present) owned(own Owner) error {
@@ -135,34 +241,40 @@ func (p present) owned(own Owner) error {
 	return nil
 }
 
-// publish makes the transaction. Comparing the newest record before keeps an
-// attempt that was thought lost from landing after a later one.
-func (p present) publish(own Owner, value []byte, keep int) (store.Txn, []Meta) {
+// publish adds a record to the transaction, and returns those that it drops.
+// Comparing the newest record before keeps an attempt that was thought lost from
+// landing after a later one.
+func (p present) publish(t *store.Txn, own Owner, value []byte, keep int) []Meta {
 	seq := int64(1)
-	t := store.Txn{If: []store.Cmp{p.view.Guard()}}
 	if len(p.metas) > 0 {
 		newest := p.metas[0]
 		seq = newest.Seq + 1
 		t.If = append(t.If, store.Unchanged(key(own.Shard, newest.Seq), newest.rev))
 	}
 	t.If = append(t.If, store.Absent(key(own.Shard, seq)))
-	t.Then = []store.Op{store.Put(key(own.Shard, seq), value, 0)}
-	var dropped []Meta
-	for i := keep - 1; i < len(p.metas); i++ {
-		dropped = append(dropped, p.metas[i])
-		t.Then = append(t.Then, store.Delete(key(own.Shard, p.metas[i].Seq)))
+	t.Then = append(t.Then, store.Put(key(own.Shard, seq), value, 0))
+	if len(p.metas) < keep {
+		return nil
 	}
-	return t, dropped
+	dropped := slices.Clone(p.metas[keep-1:])
+	oldest, end := dropped[len(dropped)-1].Seq, dropped[0].Seq+1
+	t.Then = append(t.Then, store.DeleteRange(key(own.Shard, oldest), key(own.Shard, end)))
+	return dropped
 }
 
-// listed adds the owner's mark to the transaction if the shard has none yet.
+// listed adds the owners' marks to the transaction if a shard has none yet.
 // Otherwise `owners` stays as it is, so that no trainer has to look again.
-func (p present) listed(own Owner, ops []store.Op) []store.Op {
-	if p.view.Shards[own.Shard].Listed {
+func listed(view membership.View, ls []*listing, ops []store.Op) []store.Op {
+	next := membership.View{Shards: slices.Clone(view.Shards)}
+	changed := false
+	for _, l := range ls {
+		at := &next.Shards[l.Owner.Shard].Listed
+		changed = changed || !*at
+		*at = true
+	}
+	if !changed {
 		return ops
 	}
-	next := membership.View{Shards: slices.Clone(p.view.Shards)}
-	next.Shards[own.Shard].Listed = true
 	return append(ops, store.Put(ownersKey, next.Encode(), 0))
 }
 

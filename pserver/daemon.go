@@ -44,6 +44,8 @@ type Server struct {
 	stopping atomic.Bool
 	// saving bounds the saves at one time: each holds a copy of its shard.
 	saving chan struct{}
+	// publisher lists what was saved.
+	publisher *checkpoint.Publisher
 	// faults takes what ends the process: the first one counts.
 	faults chan error
 
@@ -65,7 +67,8 @@ func New(cfg Config) (*Server, error) {
 	cfg.setDefaults()
 	s := &Server{
 		cfg: cfg, log: cfg.Log.WithField("pserver", cfg.Name), stage: NewStage(0),
-		saving: make(chan struct{}, savesAtOnce), faults: make(chan error, 1), incarnation: uuid.NewString(), waiting: "not started",
+		saving: make(chan struct{}, savesAtOnce), publisher: checkpoint.NewPublisher(cfg.Store, cfg.Clock),
+		faults: make(chan error, 1), incarnation: uuid.NewString(), waiting: "not started",
 	}
 	s.table.Store(&[]*held{})
 	m, err := newMetrics(cfg.Registerer, s)

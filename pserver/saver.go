@@ -71,14 +71,19 @@ func (t *tenure) saveInterval(h *held) error {
 // save writes, lists and tidies up one checkpoint. It is never called twice at
 // once for one shard.
 func (t *tenure) save(ctx context.Context, h *held, why string) error {
+	listing := t.publisher.Announce()
+	defer listing.Withdraw()
 	select {
 	case t.saving <- struct{}{}:
-		defer func() { <-t.saving }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	began := t.cfg.Clock.Now()
-	err := t.write(ctx, h, why)
+	saved, err := t.write(ctx, h)
+	<-t.saving
+	if err == nil {
+		err = t.list(ctx, h, listing, saved, why)
+	}
 	h.mu.Lock()
 	h.saving = err
 	h.mu.Unlock()
@@ -86,13 +91,14 @@ func (t *tenure) save(ctx context.Context, h *held, why string) error {
 	return err
 }
 
-func (t *tenure) write(ctx context.Context, h *held, why string) error {
+// write makes the file. It holds a copy of the shard meanwhile.
+func (t *tenure) write(ctx context.Context, h *held) (lastSave, error) {
 	// A save whose listing failed may have left its file. Only one: the next
 	// does not begin before that one is gone.
 	if h.orphans {
 		removed, err := checkpoint.Collect(ctx, t.cfg.FS, t.cfg.CheckpointDir, t.cfg.Store, h.owner())
 		if err != nil {
-			return err
+			return lastSave{}, err
 		}
 		h.orphans = false
 		if len(removed) > 0 {
@@ -101,7 +107,7 @@ func (t *tenure) write(ctx context.Context, h *held, why string) error {
 	}
 	cut, err := h.core.Cut()
 	if err != nil {
-		return fmt.Errorf("cut shard %d: %w", h.shard, err)
+		return lastSave{}, fmt.Errorf("cut shard %d: %w", h.shard, err)
 	}
 	summary := cut.Ledger()
 	if h.generation > 1 {
@@ -111,7 +117,7 @@ func (t *tenure) write(ctx context.Context, h *held, why string) error {
 	}
 	text, err := json.Marshal(summary)
 	if err != nil {
-		return fmt.Errorf("save shard %d: %w", h.shard, err)
+		return lastSave{}, fmt.Errorf("save shard %d: %w", h.shard, err)
 	}
 	now := t.cfg.Clock.Now()
 	h.orphans = true
@@ -119,22 +125,29 @@ func (t *tenure) write(ctx context.Context, h *held, why string) error {
 		JobUUID: t.job.UUID.String(), Shard: h.shard, Generation: h.generation, Created: now.UnixNano(),
 	}, func(emit checkpoint.Emit) error { return cut.WriteTo(emit) })
 	if err != nil {
-		return err
+		return lastSave{}, err
 	}
 	total := summary.Total()
 	m := checkpoint.Meta{
 		UUID: f.UUID, Path: f.Path, MD5: f.MD5, Size: f.Size, Timestamp: now.UnixNano(),
 		Shard: h.shard, Generation: h.generation, Passes: summary.Passes, Batches: total.Batches, Ledger: text,
 	}
-	dropped, err := checkpoint.Publish(ctx, t.cfg.Store, h.owner(), m, t.job.Spec.Checkpoint.Keep)
+	return lastSave{meta: m, summary: summary}, nil
+}
+
+// list makes the file count, and removes the oldest ones.
+func (t *tenure) list(ctx context.Context, h *held, listing *checkpoint.Announcement, saved lastSave, why string) error {
+	m := saved.meta
+	dropped, err := listing.Publish(ctx, checkpoint.Listing{Owner: h.owner(), Meta: m, Keep: t.job.Spec.Checkpoint.Keep})
 	if err != nil {
 		return err
 	}
 	h.orphans, h.fresh = false, false
+	saved.at = t.cfg.Clock.Now()
 	h.mu.Lock()
-	h.saved = lastSave{at: t.cfg.Clock.Now(), meta: m, summary: summary}
+	h.saved = saved
 	h.mu.Unlock()
-	t.logOf(h).WithFields(logrus.Fields{"checkpoint": f.Path, "bytes": f.Size, "batches": total.Batches, "occasion": why}).
+	t.logOf(h).WithFields(logrus.Fields{"checkpoint": m.Path, "bytes": m.Size, "batches": m.Batches, "occasion": why}).
 		Debug("checkpoint written")
 	if err := checkpoint.Remove(t.cfg.FS, t.cfg.CheckpointDir, dropped); err != nil {
 		h.orphans = true
