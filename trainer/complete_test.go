@@ -111,3 +111,19 @@ func TestCompleteNeedsTheOwnersOfItsView(t *testing.T) {
 	require.Zero(t, w.totals().Complete)
 	require.Len(t, w.w.hand.tasks(), 3)
 }
+
+// Who comes when chunks are complete cannot tell how long the job takes.
+func TestFirstTakeOfAJobUnderWay(t *testing.T) {
+	t.Parallel()
+	w := newCompleteWorld(t, 2)
+	require.Zero(t, w.w.firstTake())
+	w.w.noteTake(t.Context())
+	took := w.w.firstTake()
+	require.NotZero(t, took)
+	late := &worker{st: w.store, clock: clock.System, queue: w.other}
+	require.NoError(t, w.complete(t.Context()))
+	late.noteTake(t.Context())
+	require.Zero(t, late.firstTake())
+	w.w.noteTake(t.Context())
+	require.Equal(t, took, w.w.firstTake(), "only the first take counts")
+}

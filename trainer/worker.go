@@ -44,12 +44,17 @@ type worker struct {
 	mu   sync.Mutex
 	pace pace
 	took time.Time // the first take
+	late bool      // chunks were complete before it
 }
 
-// firstTake is when this worker took its first chunk; zero before it.
+// firstTake is when this worker took its first chunk; zero before it, and if the
+// job was under way by then: how long the job takes cannot be told from it.
 func (w *worker) firstTake() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.late {
+		return time.Time{}
+	}
 	return w.took
 }
 
@@ -64,13 +69,26 @@ func (w *worker) take(ctx context.Context) ([]etcdqueue.Task, error) {
 	defer cancel()
 	tasks, err := w.queue.Take(ctx, w.takeSize())
 	if err == nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.took.IsZero() {
-			w.took = w.clock.Now()
-		}
+		w.noteTake(ctx)
 	}
 	return tasks, err
+}
+
+// noteTake notes the first take, and whether the job was under way.
+func (w *worker) noteTake(ctx context.Context) {
+	w.mu.Lock()
+	first := w.took.IsZero()
+	if first {
+		w.took = w.clock.Now()
+	}
+	w.mu.Unlock()
+	if !first {
+		return
+	}
+	done, _, err := w.queue.Progress(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.late = err != nil || done.Complete > 0
 }
 
 // run trains until the job is done (nil), has failed, or ctx ends.
