@@ -43,7 +43,7 @@ func TestAFullDiskIsAnError(t *testing.T) {
 	}
 	for when, says := range map[string]string{
 		"start": "start etcd in",
-		"later": "failed to save Raft hard state and entries",
+		"later": "failed to ", // save the log, or commit to the database
 	} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestAFullDiskIsAnError$")
 		cmd.Env = append(os.Environ(), variable+"="+when)
