@@ -196,7 +196,7 @@ func TestCreateRefusesBrokenParameters(t *testing.T) {
 func TestBrokenRecords(t *testing.T) {
 	t.Parallel()
 	spec := string(setup(t).spec.JSON())
-	good := `{"v":1,"seed":1,"shards":4,"list":[{"name":"b","init":{"kind":"zeros"},"optimizer":{"type":"sgd"},"reduction":"sum","divisor":1}]}`
+	good := `{"v":1,"seed":1,"shards":4,"list":[{"name":"b","init":{"kind":"zeros"},"optimizer":{"type":"sgd","learning_rate":1},"reduction":"sum","divisor":1}]}`
 	const id = `"uuid":"6f3c7c9e-6a38-4bcb-8d10-8a0f2cf2f0aa"`
 	for name, tc := range map[string]struct{ spec, params, want string }{
 		"good":              {`{"v":1,` + id + `,"spec":` + spec + `}`, good, ""},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // parametersVersion is the version of the record `parameters`.
@@ -69,18 +70,6 @@ const (
 	InitNormal   = "normal"
 )
 
-// OptimizerSettings is an optimizer with every setting resolved.
-type OptimizerSettings struct {
-	// Type is sgd, adagrad or count.
-	Type string `json:"type"`
-	// LearningRate scales every step.
-	LearningRate float64 `json:"learning_rate,omitempty"`
-	// Epsilon is added outside the root (adagrad).
-	Epsilon float64 `json:"epsilon,omitempty"`
-	// InitialAccumulator is where the sum of squares starts (adagrad).
-	InitialAccumulator float64 `json:"initial_accumulator,omitempty"`
-}
-
 // Bounds of what a model may ask for, against absurd sizes.
 const (
 	maxParameters = 1 << 16
@@ -110,12 +99,7 @@ func Resolve(spec *Spec, list []Parameter) (Parameters, error) {
 	for i := range ps.List {
 		p := &ps.List[i]
 		if p.Optimizer.Type == "" {
-			p.Optimizer = OptimizerSettings{
-				Type:               spec.Optimizer.Type,
-				LearningRate:       spec.Optimizer.LearningRate,
-				Epsilon:            spec.Optimizer.Epsilon,
-				InitialAccumulator: spec.Optimizer.InitialAccumulator,
-			}
+			p.Optimizer = spec.Optimizer.settings()
 		}
 		if p.Reduction == "" {
 			p.Reduction = spec.Optimizer.Reduction
@@ -191,10 +175,8 @@ func (p Parameter) defect() string {
 	default:
 		return fmt.Sprintf("the unknown initialiser %q", p.Init.Kind)
 	}
-	switch p.Optimizer.Type {
-	case OptimizerSGD, OptimizerAdagrad, OptimizerCount:
-	default:
-		return fmt.Sprintf("the unknown optimizer %q", p.Optimizer.Type)
+	if err := p.Optimizer.Validate(); err != nil {
+		return strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 	return ""
 }

@@ -67,8 +67,10 @@ func TestImpossibleParameters(t *testing.T) {
 		"bits":              {[]job.Parameter{{Name: "a", Sparse: true, Dim: 1, Bits: 64}}, "a key space of 64 bits"},
 		"reduction":         {[]job.Parameter{{Name: "a", Reduction: "max"}}, `the unknown reduction "max"`},
 		"initialiser":       {[]job.Parameter{{Name: "a", Init: job.Initializer{Kind: "magic"}}}, `the unknown initialiser "magic"`},
-		"optimizer":         {[]job.Parameter{{Name: "a", Optimizer: job.OptimizerSettings{Type: "adam"}}}, `the unknown optimizer "adam"`},
-		"all at once":       {[]job.Parameter{{Name: ""}, {Name: "b", Dim: 3}}, "no name, or one that is given twice\njob: parameters: b: "},
+		"optimizer":         {[]job.Parameter{{Name: "a", Optimizer: job.OptimizerSettings{Type: "adamw"}}}, `the unknown optimizer "adamw"`},
+		"settings": {[]job.Parameter{{Name: "a", Optimizer: job.OptimizerSettings{Type: "adam", LearningRate: 1, Beta1: 0.9, L1: 2}}},
+			"a: optimizer setting beta2: must be above 0 and below 1 (also as a float32), is 0; optimizer setting l1: adam has no such setting"},
+		"all at once": {[]job.Parameter{{Name: ""}, {Name: "b", Dim: 3}}, "no name, or one that is given twice\njob: parameters: b: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -69,7 +69,7 @@ func ParseSpec(text []byte, dir string, sets []string, opts ...Option) (*Spec, e
 	spec := defaults()
 	p.section(root, reflect.ValueOf(spec).Elem(), "")
 	spec.places = p.places
-	adjust(spec, p.places)
+	spec.Optimizer.adjust(p.places)
 	if dir != "" {
 		if err := spec.resolve(dir); err != nil {
 			return nil, err
@@ -79,6 +79,7 @@ func ParseSpec(text []byte, dir string, sets []string, opts ...Option) (*Spec, e
 	if err := p.err(); err != nil {
 		return nil, err
 	}
+	spec.Optimizer.Schedule.normalise()
 	return spec, nil
 }
 

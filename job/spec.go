@@ -77,17 +77,51 @@ type Model struct {
 
 // Optimizer is the section `optimizer`.
 type Optimizer struct {
-	// Type is sgd or adagrad. Default adagrad.
+	// Type is sgd, momentum, nesterov, adagrad, adam or ftrl. Default adagrad.
+	// The defaults of each are those of DefaultOptimizer.
 	Type string `spec:"type"`
-	// LearningRate scales every step. Default 0.1 for adagrad, 0.01 for sgd.
+	// LearningRate scales every step; ftrl's α.
 	LearningRate float64 `spec:"learning_rate"`
-	// Epsilon is added to the root of adagrad's accumulator. Default 1e-10.
+	// Epsilon is added to the root (adagrad, adam).
 	Epsilon float64 `spec:"epsilon,omitempty"`
 	// InitialAccumulator is where adagrad's accumulator starts. Default 0.
 	InitialAccumulator float64 `spec:"initial_accumulator,omitempty"`
+	// Momentum is the part of the velocity that is kept (momentum, nesterov).
+	Momentum float64 `spec:"momentum,omitempty"`
+	// Beta1 and Beta2 are the parts of adam's means that are kept.
+	Beta1 float64 `spec:"beta1,omitempty"`
+	Beta2 float64 `spec:"beta2,omitempty"`
+	// Beta is ftrl's β.
+	Beta float64 `spec:"beta,omitempty"`
+	// L1 scales the penalty on absolute values (sgd, adagrad, ftrl). Default 0.
+	L1 float64 `spec:"l1,omitempty"`
+	// L2 scales the penalty on squares. Default 0.
+	L2 float64 `spec:"l2,omitempty"`
+	// ClipValue bounds each element of a gradient. Default 0: no bound.
+	ClipValue float64 `spec:"clip_value,omitempty"`
+	// ClipNorm bounds the norm of a parameter's gradient in one push to a
+	// shard. Default 0: no bound.
+	ClipNorm float64 `spec:"clip_norm,omitempty"`
+	// Schedule changes the learning rate over time. Not with ftrl.
+	Schedule Schedule `spec:"schedule,omitempty"`
 	// Reduction is mean or sum: what is made of the gradients of a batch.
 	// Default mean.
 	Reduction string `spec:"reduction"`
+}
+
+// Schedule is the section `optimizer.schedule`; its fields are explained at
+// ScheduleSettings.
+type Schedule struct {
+	// Type is constant, linear, exponential or cosine. Empty: constant.
+	Type string `spec:"type,omitempty"`
+	// Steps is required by all but constant.
+	Steps int `spec:"steps,omitempty"`
+	// Decay is required by exponential.
+	Decay float64 `spec:"decay,omitempty"`
+	// Final of linear and cosine. Default 0.
+	Final float64 `spec:"final,omitempty"`
+	// Warmup in batches. Default 0: none.
+	Warmup int `spec:"warmup,omitempty"`
 }
 
 // Train is the section `train`.
@@ -149,13 +183,21 @@ type Run struct {
 
 // The values of enumerated fields.
 const (
-	FormatLibsvm     = "libsvm"
-	OptimizerSGD     = "sgd"
-	OptimizerAdagrad = "adagrad"
+	FormatLibsvm      = "libsvm"
+	OptimizerSGD      = "sgd"
+	OptimizerMomentum = "momentum"
+	OptimizerNesterov = "nesterov"
+	OptimizerAdagrad  = "adagrad"
+	OptimizerAdam     = "adam"
+	OptimizerFTRL     = "ftrl"
 	// OptimizerCount is what the model `count` asks for; a spec cannot.
-	OptimizerCount = "count"
-	ReductionMean  = "mean"
-	ReductionSum   = "sum"
-	ModeAsync      = "async"
-	PolicyReplay   = "replay"
+	OptimizerCount      = "count"
+	ScheduleConstant    = "constant"
+	ScheduleLinear      = "linear"
+	ScheduleExponential = "exponential"
+	ScheduleCosine      = "cosine"
+	ReductionMean       = "mean"
+	ReductionSum        = "sum"
+	ModeAsync           = "async"
+	PolicyReplay        = "replay"
 )

@@ -12,7 +12,7 @@ import (
 )
 
 // defaults is a spec with every default; fields without one are empty. The
-// defaults that depend on other fields are in adjust.
+// defaults that depend on the optimizer's type are in DefaultOptimizer.
 func defaults() *Spec {
 	return &Spec{
 		Data:       Data{Format: FormatLibsvm, Chunk: 1 << 20},
@@ -27,26 +27,11 @@ func defaults() *Spec {
 	}
 }
 
-// adjust fills the defaults that depend on the optimizer.
-func adjust(s *Spec, given map[string]place) {
-	rate, epsilon := 0.1, 1e-10
-	if s.Optimizer.Type == OptimizerSGD {
-		rate, epsilon = 0.01, 0
-	}
-	if _, ok := given["optimizer.learning_rate"]; !ok {
-		s.Optimizer.LearningRate = rate
-	}
-	if _, ok := given["optimizer.epsilon"]; !ok {
-		s.Optimizer.Epsilon = epsilon
-	}
-}
-
 // later tells fields that the contract has and this version does not implement.
 func later(path string) bool {
 	switch path {
 	case "features", "init", "data.csv", "data.label", "data.weight", "data.group", "data.follow",
-		"optimizer.momentum", "optimizer.beta", "optimizer.beta1", "optimizer.beta2",
-		"optimizer.l1", "optimizer.l2", "model.dim", "model.hidden", "model.classes":
+		"model.dim", "model.hidden", "model.classes":
 		return true
 	}
 	return false
@@ -55,7 +40,8 @@ func later(path string) bool {
 // The values of enumerated fields: those of this version, and later ones.
 var (
 	formats      = choice{now: []string{FormatLibsvm}, later: []string{"csv", "tsv", "vw", "libffm", "parquet", "recordio", "tfrecord"}}
-	optimizers   = choice{now: []string{OptimizerSGD, OptimizerAdagrad}, later: []string{"momentum", "adam", "ftrl"}}
+	optimizers   = choice{now: []string{OptimizerSGD, OptimizerMomentum, OptimizerNesterov, OptimizerAdagrad, OptimizerAdam, OptimizerFTRL}}
+	schedules    = []string{ScheduleConstant, ScheduleLinear, ScheduleExponential, ScheduleCosine}
 	reductions   = choice{now: []string{ReductionMean, ReductionSum}}
 	modes        = choice{now: []string{ModeAsync}, later: []string{"sync"}}
 	policies     = choice{now: []string{PolicyReplay}, later: []string{"skip"}}
@@ -115,7 +101,7 @@ func (s *Spec) check(p *problems, o options) {
 	}
 	s.checkData(p, o)
 	s.checkModel(p, o)
-	s.checkOptimizer(p)
+	s.Optimizer.check(p)
 	modes.check(p, "train.mode", s.Train.Mode)
 	between(p, "train.passes", s.Train.Passes, 1, 999_999)
 	between(p, "train.batch", s.Train.Batch, 1, 1<<20)
@@ -189,29 +175,6 @@ func (s *Spec) checkModel(p *problems, o options) {
 	}
 	if _, given := p.places["model.bits"]; given {
 		between(p, "model.bits", s.Model.Bits, 1, 63)
-	}
-}
-
-func (s *Spec) checkOptimizer(p *problems) {
-	o := s.Optimizer
-	optimizers.check(p, "optimizer.type", o.Type)
-	reductions.check(p, "optimizer.reduction", o.Reduction)
-	if rate := float32(o.LearningRate); rate <= 0 || math.IsInf(float64(rate), 0) {
-		p.add("optimizer.learning_rate", "must be above 0 (and fit a float32), is %v", o.LearningRate)
-	}
-	if o.Type == OptimizerSGD {
-		for _, name := range []string{"optimizer.epsilon", "optimizer.initial_accumulator"} {
-			if _, given := p.places[name]; given {
-				p.add(name, "sgd has no such setting")
-			}
-		}
-		return
-	}
-	if e := float32(o.Epsilon); e <= 0 || math.IsInf(float64(e), 0) {
-		p.add("optimizer.epsilon", "must be above 0 (and fit a float32), is %v", o.Epsilon)
-	}
-	if a := float32(o.InitialAccumulator); a < 0 || math.IsInf(float64(a), 0) {
-		p.add("optimizer.initial_accumulator", "must not be below 0 (and fit a float32), is %v", o.InitialAccumulator)
 	}
 }
 
