@@ -66,6 +66,7 @@ func (l *Ledger) Reopened(pass, lane int, positions ranges.Set) {
 func (l *Ledger) Forgive(pass, lane int, positions ranges.Set, batches int64) {
 	p := l.pass(pass)
 	p.sums.Lost += batches
+	l.counted += batches
 	if p.lanes == nil {
 		return
 	}

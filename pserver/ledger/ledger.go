@@ -136,6 +136,9 @@ func (s *Sums) Add(o Sums) {
 	s.Loss += o.Loss
 }
 
+// counted is the number of distinct batches.
+func (s *Sums) counted() int64 { return s.Batches + s.Skipped + s.Lost }
+
 // Counters are counted over the shard's whole life. They are saved with the
 // ledger, so a restore sets them back like everything else.
 type Counters struct {
@@ -160,6 +163,8 @@ type Ledger struct {
 	passes   map[int]*pass
 	flight   map[chunk]inFlight
 	counters Counters
+	// counted is the number of batches in all the sums.
+	counted int64
 }
 
 type chunk struct {
@@ -308,6 +313,7 @@ func (l *Ledger) open(c chunk, p *wire.Meta) inFlight {
 
 func (l *Ledger) count(p *wire.Meta, d Decision) {
 	s := &l.pass(p.Pass).sums
+	l.counted += 1 + d.Lost
 	if d.Verdict == Skipped {
 		s.Skipped++
 	} else {
@@ -320,6 +326,12 @@ func (l *Ledger) count(p *wire.Meta, d Decision) {
 		s.Loss = sum
 	}
 }
+
+// Counted is the number of distinct batches that the ledger has seen, whatever
+// became of them: applied, skipped, or lost for good. It is the shard's clock:
+// each batch moves it once, however often it is sent, and a restore sets it
+// back together with the weights.
+func (l *Ledger) Counted() int64 { return l.counted }
 
 // Progress tells how far the shard is with a chunk: whether it is finished, and
 // which batch it wants next otherwise.

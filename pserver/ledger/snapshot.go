@@ -95,6 +95,7 @@ func Restore(s Snapshot, lanes int, policy Policy) (*Ledger, error) {
 		return nil, fmt.Errorf("%w: %d finished passes", ErrSnapshot, s.Through)
 	}
 	l.through, l.past.sums, l.counters = s.Through, s.Past, s.Counters
+	l.counted = s.Past.counted()
 	for i := range s.Passes {
 		if err := l.restorePass(&s.Passes[i]); err != nil {
 			return nil, err
@@ -115,6 +116,7 @@ func (l *Ledger) restorePass(s *PassSnapshot) error {
 	}
 	p := l.pass(s.Pass)
 	p.sums, p.collapsed = s.Sums, s.Collapsed
+	l.counted += s.Sums.counted()
 	for _, at := range s.Lanes {
 		if at.Lane < 0 || int64(at.Lane) >= l.lanes {
 			return fmt.Errorf("%w: pass %d, lane %d of %d", ErrSnapshot, s.Pass, at.Lane, l.lanes)
