@@ -12,9 +12,15 @@ import (
 type dense struct {
 	*parameter
 	at []denseBlock // in the order of parameter.blocks
+	// mark is the number of the last push that named a block; squares is the
+	// sum of its gradient's squares, if the norm is clipped, and now is what
+	// its blocks are applied with.
+	mark    uint64
+	squares float64
+	now     optimizer.Step
 }
 
-// denseBlock is one block: n weights, then n × slots words of state.
+// denseBlock is one block: n weights, then the optimizer's words of state.
 type denseBlock struct {
 	words []float32
 	n     int
@@ -29,9 +35,9 @@ func newDense(p *parameter) *dense {
 	d := &dense{parameter: p, at: make([]denseBlock, len(p.blocks))}
 	for i, block := range p.blocks {
 		n := p.blockLen(block)
-		b := denseBlock{words: make([]float32, n*(1+p.opt.Slots())), n: n}
+		b := denseBlock{words: make([]float32, n+p.opt.Words(n)), n: n}
 		p.init.elements(b.weights(), uint64(block)*job.BlockSize)
-		p.opt.Init(b.state())
+		p.opt.Init(b.weights(), b.state())
 		d.at[i] = b
 	}
 	return d
@@ -55,11 +61,23 @@ func (d *dense) check(v *wire.DenseBlock, mark uint64) (optimizer.Fault, error) 
 	return d.opt.Check(v.Values), nil
 }
 
-// apply updates a block that has been checked. It returns the index of the
-// first element that became non-finite, or -1.
+// measure is called for each block of a push before the first is applied; mark
+// is the push's number, batches what the shard has counted before it. The norm
+// is that of all the blocks in the push, in their order.
+func (d *dense) measure(v *wire.DenseBlock, mark uint64, batches int64) {
+	if d.mark != mark {
+		d.mark, d.squares, d.now = mark, 0, d.step(batches)
+	}
+	if d.Optimizer.ClipNorm > 0 {
+		d.squares += optimizer.Squares(v.Values)
+	}
+}
+
+// apply updates a block that has been checked and measured. It returns the
+// index of the first element that became non-finite, or -1.
 func (d *dense) apply(v *wire.DenseBlock) int64 {
 	b := &d.at[d.place[v.Block]]
-	bad := d.opt.Dense(b.weights(), b.state(), v.Values, d.scale)
+	bad := d.opt.Dense(b.weights(), b.state(), v.Values, d.now.Clipped(d.Optimizer.ClipNorm, d.squares))
 	if bad < 0 {
 		return -1
 	}

@@ -16,10 +16,11 @@ type parameter struct {
 	number int
 	opt    optimizer.Optimizer
 	init   initializer
-	// scale turns a summed gradient into the one that is applied.
-	scale float32
-	shard int
-	of    int
+	// scale turns a summed gradient into the one that is applied. rate is the
+	// learning rate where it is always the same.
+	scale, rate float32
+	shard       int
+	of          int
 
 	// elements of a dense parameter in all shards; blocks lists those that lie
 	// on this shard, and place says where in the list a block is, or -1.
@@ -59,6 +60,7 @@ func newParameter(all job.Parameters, number, shard int) (*parameter, error) {
 	if p.init, err = newInitializer(p.Init, all.Seed, p.Name); err != nil {
 		return nil, err
 	}
+	p.rate = float32(p.Optimizer.LearningRate)
 	p.scale = float32(1 / p.Divisor)
 	if !(p.scale > 0) || p.scale-p.scale != 0 {
 		return nil, fmt.Errorf("gradients cannot be divided by %v", p.Divisor)
@@ -116,6 +118,16 @@ func (p *parameter) local(block uint32) (int, error) {
 		return 0, fmt.Errorf("%w: block %d of parameter %q does not lie on shard %d", ErrInvalid, block, p.Name, p.shard)
 	}
 	return int(p.place[block]), nil
+}
+
+// step is what the batch is applied with before which the shard has counted so
+// many.
+func (p *parameter) step(batches int64) optimizer.Step {
+	s := optimizer.Step{Scale: p.scale, Rate: p.rate}
+	if p.Optimizer.Schedule != (job.ScheduleSettings{}) {
+		s.Rate = float32(p.Optimizer.Rate(batches))
+	}
+	return s
 }
 
 // params are a shard's parameters by number.

@@ -134,7 +134,7 @@ func (s *Shard) push(p *wire.PushData) (Outcome, error) {
 		}
 		if fault != optimizer.OK {
 			d = d.Skip()
-		} else if err := s.apply(p); err != nil {
+		} else if err := s.apply(p, s.content.ledger.Counted()+d.Lost); err != nil {
 			s.broken = err
 			return Outcome{}, err
 		}
@@ -218,8 +218,12 @@ func (s *Shard) room(n int) []uint32 {
 	return s.rows
 }
 
-// apply updates what check has validated.
-func (s *Shard) apply(p *wire.PushData) error {
+// apply updates what check has validated. batches is the number of batches
+// that are counted before this one: the time of the learning rate's schedule.
+func (s *Shard) apply(p *wire.PushData, batches int64) error {
+	for i := range p.Dense {
+		s.content.dense[p.Dense[i].Param].measure(&p.Dense[i], s.pushes, batches)
+	}
 	for i := range p.Dense {
 		v := &p.Dense[i]
 		if bad := s.content.dense[v.Param].apply(v); bad >= 0 {
@@ -229,7 +233,7 @@ func (s *Shard) apply(p *wire.PushData) error {
 	rows := s.rows
 	for i := range p.Sparse {
 		v := &p.Sparse[i]
-		if key, bad := s.content.tables[v.Param].apply(v, rows[:len(v.Keys)]); bad {
+		if key, bad := s.content.tables[v.Param].apply(v, rows[:len(v.Keys)], batches); bad {
 			return s.nonFinite(p, &NonFiniteError{Parameter: s.params[v.Param].Name, Sparse: true, Row: key})
 		}
 		rows = rows[len(v.Keys):]

@@ -30,7 +30,7 @@ type table struct {
 const firstSlots = 64
 
 func newTable(p *parameter) *table {
-	t := &table{parameter: p, rows: optimizer.NewRows(p.Dim, p.opt.Slots())}
+	t := &table{parameter: p, rows: optimizer.NewRows(p.Dim, p.opt.Words(p.Dim))}
 	t.index(firstSlots)
 	return t
 }
@@ -162,7 +162,7 @@ func (t *table) add(key uint64) uint32 {
 	}
 	row, words := t.rows.Add(key)
 	t.init.row(t.rows.Weights(words), key)
-	t.opt.Init(t.rows.State(words))
+	t.opt.Init(t.rows.Weights(words), t.rows.State(words))
 	t.enter(job.Mix(key), row)
 	if int(row)>>6 == len(t.touched) {
 		t.touched = append(t.touched, 0)
@@ -170,15 +170,20 @@ func (t *table) add(key uint64) uint32 {
 	return row
 }
 
-// apply updates rows that have been checked and found. It returns the key of
-// the first row that became non-finite.
-func (t *table) apply(v *wire.SparseRows, rows []uint32) (key uint64, bad bool) {
+// apply updates rows that have been checked and found; batches is what the
+// shard has counted before. It returns the key of the first row that became
+// non-finite.
+func (t *table) apply(v *wire.SparseRows, rows []uint32, batches int64) (key uint64, bad bool) {
 	t.create(v.Keys, rows)
 	grad := v.Values
 	if !t.opt.Additive() && t.repeats(rows) {
 		rows, grad = t.merge(rows, grad)
 	}
-	if i := t.opt.Rows(&t.rows, rows, grad, t.scale); i >= 0 {
+	step := t.step(batches)
+	if norm := t.Optimizer.ClipNorm; norm > 0 {
+		step = step.Clipped(norm, optimizer.Squares(grad))
+	}
+	if i := t.opt.Rows(&t.rows, rows, grad, step); i >= 0 {
 		return t.rows.Key(rows[i]), true
 	}
 	return 0, false

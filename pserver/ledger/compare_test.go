@@ -113,6 +113,7 @@ func TestForgive(t *testing.T) {
 	l.Forgive(0, 1, set(t, "0-1"), 5)
 	require.True(t, l.Covers(0, queue(t, [2]string{}, [2]string{"0-1", ""})))
 	require.EqualValues(t, 5, total(l).Lost)
+	require.EqualValues(t, 6, l.Counted())
 	require.Zero(t, l.Summary().InFlight)
 	require.Equal(t, Duplicate, push(t, l, &wire.Meta{Rank: 1, N: 1}).Verdict)
 
@@ -211,6 +212,7 @@ func TestLedgerDoesNotGrowWithThePasses(t *testing.T) {
 		require.Equal(t, passes, l.Passes())
 		require.Equal(t, []PassSums{{passes - 1, Sums{Batches: 2, Records: 6, Loss: 1}}}, s.Sums)
 		require.Equal(t, Sums{Batches: 2 * passes, Records: 6 * passes, Loss: passes}, s.Total())
+		require.EqualValues(t, 2*passes, l.Counted())
 		// A pass that is no more than a number still knows its chunks.
 		d, err := l.Decide(&wire.Meta{Pass: 7, Rank: 1, N: 0})
 		require.NoError(t, err)

@@ -156,7 +156,9 @@ func (x *machine) check(t *rapid.T) {
 			require.Equal(t, int64(len(e.counted)), next)
 		}
 	}
-	require.Equal(t, x.model.sums(propRecords), total(x.ledger))
+	sums := total(x.ledger)
+	require.Equal(t, x.model.sums(propRecords), sums)
+	require.Equal(t, sums.counted(), x.ledger.Counted())
 }
 
 func (x *machine) restoreFrom(t *rapid.T, s save) {
@@ -242,6 +244,7 @@ func TestAgainstModel(t *testing.T) {
 			want += propPasses * batchesOf(rank)
 		}
 		require.Equal(t, want, all.Batches+all.Skipped+all.Lost)
+		require.Equal(t, want, x.ledger.Counted())
 		if policy == Replay {
 			require.Zero(t, all.Lost)
 			require.Equal(t, want*propRecords, all.Records)

@@ -11,31 +11,36 @@ import "math"
 //
 // a starts at the initial accumulator, 0 by default. Where √a + ε is zero there
 // is no step: the gradient was zero, or its square underflows and ε is zero.
+//
+// With l1 the result is shrunk by rate · l1 / (√a + ε), the composite mirror
+// descent of the paper's section 5.
 type adagrad struct {
-	plain
-	rate, epsilon, start float32
+	regular
+	l1, epsilon, start float32
 }
 
-func (adagrad) Slots() int                 { return 1 }
-func (adagrad) Check(grad []float32) Fault { return checkFinite(grad) }
+func (adagrad) Words(n int) int { return n }
 
-func (o adagrad) Init(state []float32) {
+func (o adagrad) Init(_, state []float32) {
 	for i := range state {
 		state[i] = o.start
 	}
 }
 
-func (o adagrad) Dense(w, state, grad []float32, scale float32) int {
-	bad := -1
+func (o adagrad) Dense(w, state, grad []float32, step Step) int {
+	bad, by := -1, float32(step.Rate*o.l1)
 	state, grad = state[:len(w)], grad[:len(w)]
 	for i := range w {
-		g := float32(grad[i] * scale)
+		g := o.gradient(grad[i], step.Scale, w[i])
 		a := state[i] + float32(g*g)
 		root := sqrt(a) + o.epsilon
 		if root == 0 {
 			continue
 		}
-		x := w[i] - float32(o.rate*g)/root
+		x := w[i] - float32(step.Rate*g)/root
+		if by != 0 {
+			x = shrink(x, by/root)
+		}
 		state[i], w[i] = a, x
 		if (x-x)+(a-a) != 0 && bad < 0 {
 			bad = i
@@ -44,15 +49,15 @@ func (o adagrad) Dense(w, state, grad []float32, scale float32) int {
 	return bad
 }
 
-func (o adagrad) Rows(t *Rows, rows []uint32, grad []float32, scale float32) int {
+func (o adagrad) Rows(t *Rows, rows []uint32, grad []float32, step Step) int {
 	if t.Dim == 1 {
-		return o.rows1(t, rows, grad, scale)
+		return o.rows1(t, rows, grad, step)
 	}
 	bad := -1
 	dim := t.Dim
 	for i, row := range rows {
 		words := t.Row(row)[head:]
-		if o.Dense(words[:dim], words[dim:], grad[i*dim:(i+1)*dim], scale) >= 0 && bad < 0 {
+		if o.Dense(words[:dim], words[dim:], grad[i*dim:(i+1)*dim], step) >= 0 && bad < 0 {
 			bad = i
 		}
 	}
@@ -61,21 +66,24 @@ func (o adagrad) Rows(t *Rows, rows []uint32, grad []float32, scale float32) int
 
 // rows1 is Rows for a dim of 1, the case of linear models: the loop over rows
 // is the loop over weights.
-func (o adagrad) rows1(t *Rows, rows []uint32, grad []float32, scale float32) int {
+func (o adagrad) rows1(t *Rows, rows []uint32, grad []float32, step Step) int {
 	bad := -1
 	blocks, shift, stride, mask := t.Blocks, t.Shift&31, t.Stride, uint32(1)<<t.Shift-1
-	rate, epsilon := o.rate, o.epsilon
+	rate, epsilon, by := step.Rate, o.epsilon, float32(step.Rate*o.l1)
 	grad = grad[:len(rows)]
 	for i, row := range rows {
 		at := int(row&mask) * stride
 		words := blocks[row>>shift][at+head : at+head+2 : at+head+2]
-		g := float32(grad[i] * scale)
+		g := o.gradient(grad[i], step.Scale, words[0])
 		a := words[1] + float32(g*g)
 		root := sqrt(a) + epsilon
 		if root == 0 {
 			continue
 		}
 		x := words[0] - float32(rate*g)/root
+		if by != 0 {
+			x = shrink(x, by/root)
+		}
 		words[0], words[1] = x, a
 		if (x-x)+(a-a) != 0 && bad < 0 {
 			bad = i

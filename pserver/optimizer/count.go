@@ -5,15 +5,15 @@ import (
 	"strconv"
 )
 
-// count adds the gradient to a counter of 64 bits, whatever the scale: the
+// count adds the gradient to a counter of 64 bits, whatever the step: the
 // audit of what has been applied. It is exact beyond 2^24, where float32 stops
 // counting: the low half of a counter lies in the weight's word, the high half
 // in its state word, as bit patterns. A gradient must be a natural number.
 type count struct{}
 
-func (count) Additive() bool       { return true }
-func (count) Slots() int           { return 1 }
-func (count) Init(state []float32) { clear(state) }
+func (count) Additive() bool          { return true }
+func (count) Words(n int) int         { return n }
+func (count) Init(_, state []float32) { clear(state) }
 
 func (count) Check(grad []float32) Fault {
 	if f := checkFinite(grad); f != OK {
@@ -33,7 +33,7 @@ func counter(w, state []float32, i int) uint64 {
 	return uint64(math.Float32bits(w[i])) | uint64(math.Float32bits(state[i]))<<32
 }
 
-func (count) Dense(w, state, grad []float32, _ float32) int {
+func (count) Dense(w, state, grad []float32, _ Step) int {
 	state, grad = state[:len(w)], grad[:len(w)]
 	for i := range w {
 		n := counter(w, state, i) + uint64(grad[i])
@@ -42,11 +42,11 @@ func (count) Dense(w, state, grad []float32, _ float32) int {
 	return -1
 }
 
-func (o count) Rows(t *Rows, rows []uint32, grad []float32, scale float32) int {
+func (o count) Rows(t *Rows, rows []uint32, grad []float32, step Step) int {
 	dim := t.Dim
 	for i, row := range rows {
 		words := t.Row(row)
-		o.Dense(t.Weights(words), t.State(words), grad[i*dim:(i+1)*dim], scale)
+		o.Dense(t.Weights(words), t.State(words), grad[i*dim:(i+1)*dim], step)
 	}
 	return -1
 }

@@ -6,14 +6,17 @@
 // the weights in the shard. Its methods work on whole batches of rows or whole
 // blocks, so that the loop over rows contains no call through an interface.
 //
-// A gradient comes as the sum over the records of a batch; scale (one over the
-// parameter's divisor) makes it the mean. Arithmetic is in float32, with each
-// product rounded before it is added, so that no compiler fuses the two and the
-// result is the same on every CPU.
+// A gradient comes as the sum over the records of a batch; Step.Scale (one over
+// the parameter's divisor, less where the norm is clipped) makes it the mean.
+// Then elements are clipped, then l2 times the weight is added: that is the g
+// of the rules. Arithmetic is in float32, with each product rounded before it
+// is added, so that no compiler fuses the two and the result is the same on
+// every CPU.
 //
 // Every rule has the same shape: check the gradient first (Check), apply it
 // (Rows, Dense), and report the first weight or state word that has become
-// non-finite.
+// non-finite. A row of a table and a block of a dense parameter are the same to
+// a rule: so many weights, and the words of state behind them.
 package optimizer
 
 import (
@@ -24,11 +27,9 @@ import (
 	"starfish/job"
 )
 
-// ErrUnknown: there is no optimizer of that type.
-var ErrUnknown = errors.New("unknown optimizer")
-
-// ErrSettings: a setting has an impossible value.
-var ErrSettings = errors.New("impossible optimizer setting")
+// ErrSettings: there is no optimizer of that type, or a setting has an
+// impossible value.
+var ErrSettings = errors.New("impossible optimizer")
 
 // Fault is what is wrong with a gradient.
 type Fault uint8
@@ -42,12 +43,21 @@ const (
 	Invalid
 )
 
+// Step is what one update is made with.
+type Step struct {
+	// Scale makes the gradient of a sum of records.
+	Scale float32
+	// Rate is the learning rate of the moment; not used by ftrl and count.
+	Rate float32
+}
+
 // Optimizer is one update rule.
 type Optimizer interface {
-	// Slots is the number of state words for each weight.
-	Slots() int
-	// Init fills the state of new weights; len(state) = weights × Slots.
-	Init(state []float32)
+	// Words is the number of state words of a row or block of n weights.
+	Words(n int) int
+	// Init fills the state of new weights, whose initial values are w;
+	// len(state) = Words(len(w)).
+	Init(w, state []float32)
 	// Check looks for the first kind of fault in a gradient.
 	Check(grad []float32) Fault
 	// Additive tells whether updating by two gradients in turn is exactly
@@ -56,10 +66,10 @@ type Optimizer interface {
 	// Rows updates rows of a table. rows are row numbers, distinct unless the
 	// rule is additive; grad has len(rows) × dim elements. It returns the index in rows of the first row
 	// that became non-finite, or -1; rows before and after it are updated.
-	Rows(t *Rows, rows []uint32, grad []float32, scale float32) int
-	// Dense updates a block. len(grad) = len(w), len(state) = len(w) × Slots.
+	Rows(t *Rows, rows []uint32, grad []float32, step Step) int
+	// Dense updates a block. len(grad) = len(w), len(state) = Words(len(w)).
 	// It returns the index of the first element that became non-finite, or -1.
-	Dense(w, state, grad []float32, scale float32) int
+	Dense(w, state, grad []float32, step Step) int
 	// ReadRows writes the values of rows; those numbered None are left out.
 	// len(dst) = len(rows) × dim.
 	ReadRows(dst []float32, t *Rows, rows []uint32)
@@ -71,34 +81,69 @@ type Optimizer interface {
 
 // New returns the optimizer for resolved settings.
 func New(s job.OptimizerSettings) (Optimizer, error) {
-	lr, eps, start := float32(s.LearningRate), float32(s.Epsilon), float32(s.InitialAccumulator)
+	if err := s.Validate(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrSettings, err)
+	}
+	r := regular{l2: float32(s.L2), clip: bound(s.ClipValue)}
 	switch s.Type {
-	case "sgd":
-		return sgd{rate: lr}, positive("learning_rate", lr)
-	case "adagrad":
-		return adagrad{rate: lr, epsilon: eps, start: start},
-			errors.Join(positive("learning_rate", lr), natural("epsilon", eps), natural("initial_accumulator", start))
-	case "count":
+	case job.OptimizerSGD:
+		return sgd{regular: r, l1: float32(s.L1)}, nil
+	case job.OptimizerMomentum, job.OptimizerNesterov:
+		return momentum{regular: r, keep: float32(s.Momentum), ahead: s.Type == job.OptimizerNesterov}, nil
+	case job.OptimizerAdagrad:
+		return adagrad{
+			regular: r, l1: float32(s.L1),
+			epsilon: float32(s.Epsilon), start: float32(s.InitialAccumulator),
+		}, nil
+	case job.OptimizerAdam:
+		return newAdam(r, s), nil
+	case job.OptimizerFTRL:
+		return newFTRL(s), nil
+	case job.OptimizerCount:
 		return count{}, nil
 	}
-	return nil, fmt.Errorf("%w: %q", ErrUnknown, s.Type)
+	return nil, fmt.Errorf("%w: %q", ErrSettings, s.Type)
 }
 
-func positive(name string, x float32) error {
-	if x > 0 && finite(x) {
-		return nil
+// regular is what rules with a real gradient share.
+type regular struct {
+	plain
+	l2, clip float32
+}
+
+// bound is the limit of an element; 0 stands for none.
+func bound(x float64) float32 {
+	if x == 0 {
+		return float32(math.Inf(1))
 	}
-	return fmt.Errorf("%w: %s %v is not a positive float32", ErrSettings, name, x)
+	return float32(x)
 }
 
-func natural(name string, x float32) error {
-	if x >= 0 && finite(x) {
-		return nil
+// gradient is the g of the rules.
+func (r *regular) gradient(sum, scale, w float32) float32 {
+	g := float32(sum * scale)
+	if g > r.clip {
+		g = r.clip
 	}
-	return fmt.Errorf("%w: %s %v is negative or no float32", ErrSettings, name, x)
+	if g < -r.clip {
+		g = -r.clip
+	}
+	return g + float32(r.l2*w)
 }
 
-func finite(x float32) bool { return x-x == 0 }
+func (regular) Check(grad []float32) Fault { return checkFinite(grad) }
+
+// shrink brings x nearer to 0 by the amount, and not beyond: the proximal step
+// of an l1 penalty.
+func shrink(x, by float32) float32 {
+	switch {
+	case x > by:
+		return x - by
+	case x < -by:
+		return x + by
+	}
+	return x - x // 0, but NaN for NaN
+}
 
 const exponent = 0x7f800000
 

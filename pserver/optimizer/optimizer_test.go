@@ -1,21 +1,16 @@
 package optimizer
 
 import (
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"starfish/job"
 )
-
-var settings = map[string]job.OptimizerSettings{
-	"sgd":                  {Type: "sgd", LearningRate: 0.3},
-	"adagrad":              {Type: "adagrad", LearningRate: 0.1, Epsilon: 1e-10},
-	"adagrad, accumulator": {Type: "adagrad", LearningRate: 0.1, Epsilon: 1e-3, InitialAccumulator: 0.1},
-	"adagrad, no epsilon":  {Type: "adagrad", LearningRate: 0.1},
-}
 
 func make1(t testing.TB, s job.OptimizerSettings) Optimizer {
 	t.Helper()
@@ -24,22 +19,9 @@ func make1(t testing.TB, s job.OptimizerSettings) Optimizer {
 	return o
 }
 
-// reference is one weight under a rule, in float64, straight from the formula.
-type reference struct {
-	s    job.OptimizerSettings
-	w, a float64
-}
-
-func (r *reference) step(g float64) {
-	switch r.s.Type {
-	case "sgd":
-		r.w -= r.s.LearningRate * g
-	case "adagrad":
-		r.a += g * g
-		if root := math.Sqrt(r.a) + r.s.Epsilon; root != 0 {
-			r.w -= r.s.LearningRate * g / root
-		}
-	}
+// at is the step with the settings' own rate.
+func at(s job.OptimizerSettings, scale float32) Step {
+	return Step{Scale: scale, Rate: float32(s.LearningRate)}
 }
 
 func gradients(rng *rand.Rand, n int) []float32 {
@@ -56,50 +38,25 @@ func gradients(rng *rand.Rand, n int) []float32 {
 	return g
 }
 
-func TestDenseAgainstReference(t *testing.T) {
-	t.Parallel()
-	for name, s := range settings {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			const n, steps, divisor = 37, 200, 64
-			o, rng := make1(t, s), rand.New(rand.NewPCG(1, 2))
-			w, state := make([]float32, n), make([]float32, n*o.Slots())
-			o.Init(state)
-			ref := make([]reference, n)
-			for i := range ref {
-				w[i] = float32(rng.NormFloat64())
-				ref[i] = reference{s, float64(w[i]), s.InitialAccumulator}
-			}
-			for range steps {
-				g := gradients(rng, n)
-				require.Equal(t, -1, o.Dense(w, state, g, 1.0/divisor))
-				for i := range ref {
-					ref[i].step(float64(g[i]) / divisor)
-				}
-			}
-			for i := range ref {
-				require.InDelta(t, ref[i].w, w[i], 1e-5*math.Max(1, math.Abs(ref[i].w)), "element %d", i)
-			}
-		})
-	}
-}
-
 // Rows must do to each row, bit by bit, what Dense does to a block of its size.
 func TestRowsAreDenseRowByRow(t *testing.T) {
 	t.Parallel()
-	all := map[string]job.OptimizerSettings{"count": {Type: "count"}}
-	for k, v := range settings {
-		all[k] = v
-	}
+	all := maps.Clone(settings)
+	all["count"] = job.OptimizerSettings{Type: "count"}
 	for name, s := range all {
 		for _, dim := range []int{1, 2, 3, 8, 20_000} {
 			o, rng := make1(t, s), rand.New(rand.NewPCG(3, uint64(dim)))
-			table := NewRows(dim, o.Slots())
+			table := NewRows(dim, o.Words(dim))
 			const n = 9
 			want := make([][]float32, n)
 			for i := range want {
 				_, words := table.Add(uint64(i))
-				o.Init(table.State(words))
+				if name != "count" {
+					for k := range dim {
+						words[head+k] = float32(rng.NormFloat64())
+					}
+				}
+				o.Init(table.Weights(words), table.State(words))
 				want[i] = append([]float32(nil), words[head:]...)
 			}
 			for range 5 {
@@ -110,10 +67,10 @@ func TestRowsAreDenseRowByRow(t *testing.T) {
 						g[i] = float32(rng.IntN(100))
 					}
 				}
-				require.Equal(t, -1, o.Rows(&table, rows, g, 0.5))
+				require.Equal(t, -1, o.Rows(&table, rows, g, at(s, 0.5)))
 				for i, row := range rows {
 					w := want[row]
-					o.Dense(w[:dim], w[dim:], g[i*dim:(i+1)*dim], 0.5)
+					o.Dense(w[:dim], w[dim:], g[i*dim:(i+1)*dim], at(s, 0.5))
 				}
 			}
 			for i := range want {
@@ -127,18 +84,23 @@ func TestRowsAreDenseRowByRow(t *testing.T) {
 func TestGradientOfZeroChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, s := range settings {
+		if s.Type == job.OptimizerMomentum || s.Type == job.OptimizerNesterov || s.Type == job.OptimizerAdam ||
+			s.Type != job.OptimizerFTRL && s.L1+s.L2 > 0 {
+			continue // these move on by what they remember, or by the penalty
+		}
 		o := make1(t, s)
-		w, state := []float32{1.5, -2}, make([]float32, 2*o.Slots())
-		o.Init(state)
-		before := append([]float32{}, state...)
-		require.Equal(t, -1, o.Dense(w, state, []float32{0, 0}, 1))
-		require.Equal(t, []float32{1.5, -2}, w, name)
+		w, state := []float32{1.5, -2}, make([]float32, o.Words(2))
+		o.Init(w, state)
+		require.Equal(t, -1, o.Dense(w, state, []float32{1, 2}, at(s, 1)))
+		weights, before := slices.Clone(w), slices.Clone(state)
+		require.Equal(t, -1, o.Dense(w, state, []float32{0, 0}, at(s, 1)))
+		require.Equal(t, weights, w, name)
 		require.Equal(t, before, state, name)
 	}
 	// The square underflows, and there is no ε to divide by.
 	o := make1(t, settings["adagrad, no epsilon"])
 	w, state := []float32{1}, []float32{0}
-	require.Equal(t, -1, o.Dense(w, state, []float32{1e-30}, 1))
+	require.Equal(t, -1, o.Dense(w, state, []float32{1e-30}, Step{1, 0.1}))
 	require.Equal(t, []float32{1}, w)
 }
 
@@ -161,40 +123,47 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// An infinite or NaN weight or state word is reported, with its place.
 func TestNonFiniteIsReported(t *testing.T) {
 	t.Parallel()
-	for name, s := range map[string]job.OptimizerSettings{
-		"sgd":     {Type: "sgd", LearningRate: 1},
-		"adagrad": {Type: "adagrad", LearningRate: 1}, // its accumulator overflows
-	} {
+	for _, s := range plainSettings() {
 		o := make1(t, s)
-		w := []float32{0, -math.MaxFloat32, -math.MaxFloat32}
-		state := make([]float32, 3*o.Slots())
-		require.Equal(t, 1, o.Dense(w, state, []float32{1, math.MaxFloat32, math.MaxFloat32}, 1), name)
-
 		for _, dim := range []int{1, 2} {
-			table := NewRows(dim, o.Slots())
+			w, state := make([]float32, 3), make([]float32, o.Words(3))
+			w[1], w[2] = -math.MaxFloat32, -math.MaxFloat32
+			g := []float32{1, math.MaxFloat32, math.MaxFloat32}
+			require.Equal(t, 1, o.Dense(w, state, g, Step{1, 1}), s.Type)
+
+			table := NewRows(dim, o.Words(dim))
 			for k := range uint64(4) {
 				_, words := table.Add(k)
 				table.Weights(words)[dim-1] = -math.MaxFloat32
 			}
-			g := make([]float32, 3*dim)
+			g = make([]float32, 3*dim)
 			g[2*dim-1], g[3*dim-1] = math.MaxFloat32, math.MaxFloat32
-			require.Equal(t, 1, o.Rows(&table, []uint32{0, 2, 3}, g, 1), "%s, dim %d", name, dim)
+			require.Equal(t, 1, o.Rows(&table, []uint32{0, 2, 3}, g, Step{1, 1}), "%s, dim %d", s.Type, dim)
 		}
 	}
+}
+
+// plainSettings are the defaults of each type.
+func plainSettings() (all []job.OptimizerSettings) {
+	for _, kind := range []string{"sgd", "momentum", "nesterov", "adagrad", "adam", "ftrl"} {
+		all = append(all, job.DefaultOptimizer(kind))
+	}
+	return all
 }
 
 // float32 stops counting at 2^24, float64 at 2^53.
 func TestCountIsExact(t *testing.T) {
 	t.Parallel()
-	o := make1(t, job.OptimizerSettings{Type: "count", LearningRate: 7})
-	table := NewRows(1, o.Slots())
+	o := make1(t, job.OptimizerSettings{Type: "count"})
+	table := NewRows(1, o.Words(1))
 	row, _ := table.Add(5)
 	want := uint64(0)
 	add := func(times int, g float32) {
 		for range times {
-			require.Equal(t, -1, o.Rows(&table, []uint32{row}, []float32{g}, 0.25))
+			require.Equal(t, -1, o.Rows(&table, []uint32{row}, []float32{g}, Step{0.25, 7}))
 			want += uint64(g)
 		}
 	}
@@ -225,21 +194,21 @@ func TestCountIsAdditive(t *testing.T) {
 	t.Parallel()
 	o := make1(t, job.OptimizerSettings{Type: "count"})
 	require.True(t, o.Additive())
-	table := NewRows(1, o.Slots())
+	table := NewRows(1, o.Words(1))
 	row, _ := table.Add(5)
-	o.Rows(&table, []uint32{row, row}, []float32{1 << 24, 1}, 1)
+	o.Rows(&table, []uint32{row, row}, []float32{1 << 24, 1}, Step{1, 1})
 	require.Equal(t, "16777217", string(o.AppendText(nil, table.Row(row)[2:3], table.Row(row)[3:4], 0)))
 	require.False(t, make1(t, settings["sgd"]).Additive())
 }
 
 func TestReadLeavesMissingRowsOut(t *testing.T) {
 	t.Parallel()
-	for _, s := range []job.OptimizerSettings{settings["adagrad"], {Type: "count"}} {
+	for _, s := range append(plainSettings(), job.OptimizerSettings{Type: "count"}) {
 		for _, dim := range []int{1, 2} {
 			o := make1(t, s)
-			table := NewRows(dim, o.Slots())
+			table := NewRows(dim, o.Words(dim))
 			_, words := table.Add(1)
-			o.Dense(table.Weights(words), table.State(words), make([]float32, dim), 1)
+			o.Dense(table.Weights(words), table.State(words), make([]float32, dim), Step{1, 1})
 			dst := make([]float32, 2*dim)
 			for i := range dst {
 				dst[i] = 9
@@ -266,9 +235,9 @@ func textOf(x float32) string {
 
 func TestSettings(t *testing.T) {
 	t.Parallel()
-	_, err := New(job.OptimizerSettings{Type: "adamw"})
-	require.ErrorIs(t, err, ErrUnknown)
 	for name, s := range map[string]job.OptimizerSettings{
+		"unknown":              {Type: "adamw"},
+		"none":                 {},
 		"no rate":              {Type: "sgd"},
 		"negative rate":        {Type: "adagrad", LearningRate: -1},
 		"rate not a number":    {Type: "sgd", LearningRate: math.NaN()},
@@ -276,6 +245,12 @@ func TestSettings(t *testing.T) {
 		"rate too small":       {Type: "sgd", LearningRate: 1e-60},
 		"negative epsilon":     {Type: "adagrad", LearningRate: 1, Epsilon: -1},
 		"negative accumulator": {Type: "adagrad", LearningRate: 1, InitialAccumulator: -1},
+		"foreign":              {Type: "sgd", LearningRate: 1, Momentum: 0.9},
+		"no momentum":          {Type: "momentum", LearningRate: 1},
+		"no means":             {Type: "adam", LearningRate: 1},
+		"no beta":              {Type: "ftrl", LearningRate: 1},
+		"l1":                   {Type: "momentum", LearningRate: 1, Momentum: 0.9, L1: 1},
+		"schedule":             {Type: "ftrl", LearningRate: 1, Beta: 1, Schedule: job.ScheduleSettings{Warmup: 3}},
 	} {
 		_, err := New(s)
 		require.ErrorIs(t, err, ErrSettings, name)
@@ -295,24 +270,24 @@ func TestRowsMemory(t *testing.T) {
 	require.Len(t, table.Used(0), 4*4096)
 	require.Len(t, table.Used(1), 4*904)
 	require.Equal(t, ^uint64(4999), table.Key(4999))
-	large := NewRows(100_000, 1)
+	large := NewRows(100_000, 100_000)
 	require.Equal(t, 1, 1<<large.Shift)
 	large.Add(3)
 	require.Len(t, large.Used(0), 200_002)
 }
 
 func BenchmarkRows(b *testing.B) {
-	for name, s := range map[string]job.OptimizerSettings{"sgd": settings["sgd"], "adagrad": settings["adagrad"]} {
-		b.Run(name, func(b *testing.B) {
+	for _, s := range plainSettings() {
+		b.Run(s.Type, func(b *testing.B) {
 			o := make1(b, s)
-			table := NewRows(1, o.Slots())
+			table := NewRows(1, o.Words(1))
 			rows, g := make([]uint32, 3000), make([]float32, 3000)
 			for i := range rows {
 				rows[i], _ = table.Add(uint64(i))
 				g[i] = float32(i%7) - 3
 			}
 			for b.Loop() {
-				o.Rows(&table, rows, g, 1.0/64)
+				o.Rows(&table, rows, g, at(s, 1.0/64))
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/3000, "ns/row")
 		})

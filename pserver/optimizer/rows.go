@@ -16,7 +16,7 @@ const blockWords = 64 << 10 / 4
 
 // Rows is the memory of a table's rows. A row is
 //
-//	key (low word, high word), dim weights, dim × slots words of state
+//	key (low word, high word), dim weights, the rule's words of state
 //
 // side by side, so that finding a row by its key brings its weights into the
 // cache. Words are float32; the key's halves, and the counters of count, are
@@ -32,9 +32,10 @@ type Rows struct {
 	N int
 }
 
-// NewRows returns the empty memory for rows of dim weights.
-func NewRows(dim, slots int) Rows {
-	r := Rows{Stride: head + dim*(1+slots), Dim: dim}
+// NewRows returns the empty memory for rows of dim weights and so many words
+// of state.
+func NewRows(dim, words int) Rows {
+	r := Rows{Stride: head + dim + words, Dim: dim}
 	for r.Stride<<(r.Shift+1) <= blockWords {
 		r.Shift++
 	}

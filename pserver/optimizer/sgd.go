@@ -4,20 +4,25 @@ package optimizer
 // approximation method, 1951):
 //
 //	w ← w − rate · g
+//
+// With l1 the result is shrunk by rate · l1 (Duchi, Singer: Efficient online
+// and batch learning using forward backward splitting, JMLR 10, 2009).
 type sgd struct {
-	plain
-	rate float32
+	regular
+	l1 float32
 }
 
-func (sgd) Slots() int                 { return 0 }
-func (sgd) Init([]float32)             {}
-func (sgd) Check(grad []float32) Fault { return checkFinite(grad) }
+func (sgd) Words(int) int       { return 0 }
+func (sgd) Init(_, _ []float32) {}
 
-func (o sgd) Dense(w, _, grad []float32, scale float32) int {
-	bad := -1
+func (o sgd) Dense(w, _, grad []float32, step Step) int {
+	bad, by := -1, float32(step.Rate*o.l1)
 	grad = grad[:len(w)]
 	for i := range w {
-		x := w[i] - float32(o.rate*float32(grad[i]*scale))
+		x := w[i] - float32(step.Rate*o.gradient(grad[i], step.Scale, w[i]))
+		if by != 0 {
+			x = shrink(x, by)
+		}
 		w[i] = x
 		if x-x != 0 && bad < 0 {
 			bad = i
@@ -26,12 +31,12 @@ func (o sgd) Dense(w, _, grad []float32, scale float32) int {
 	return bad
 }
 
-func (o sgd) Rows(t *Rows, rows []uint32, grad []float32, scale float32) int {
+func (o sgd) Rows(t *Rows, rows []uint32, grad []float32, step Step) int {
 	bad := -1
 	dim := t.Dim
 	for i, row := range rows {
 		w := t.Weights(t.Row(row))
-		if o.Dense(w, nil, grad[i*dim:(i+1)*dim], scale) >= 0 && bad < 0 {
+		if o.Dense(w, nil, grad[i*dim:(i+1)*dim], step) >= 0 && bad < 0 {
 			bad = i
 		}
 	}
