@@ -124,6 +124,18 @@ func exactlyOnce() []Mutant {
 			Package: "./etcdqueue", Run: "TestLane",
 		},
 		{
+			Name: "retries-move-the-schedule", Invariant: 4,
+			Breaks: "the learning rate falls with what is sent, not with what is trained",
+			File:   "pserver/ledger/ledger.go", Old: "		l.counters.Duplicates++\n", New: "		l.counters.Duplicates++\n		l.counted++\n",
+			Package: "./pserver", Run: "TestScheduleCountsBatches",
+		},
+		{
+			Name: "a-restore-begins-the-schedule-anew", Invariant: 4,
+			Breaks: "after a restore the learning rate is that of the first batch",
+			File:   "pserver/ledger/snapshot.go", Old: "l.counted += s.Sums.counted()", New: "l.counted += 0 * s.Sums.counted()",
+			Package: "./pserver", Run: "TestScheduleCountsBatches|TestEveryOptimizerIsSaved",
+		},
+		{
 			Name: "reopened-and-draining", Invariant: 4,
 			Breaks: "a chunk that is reopened while the job drains lies where nobody looks",
 			File:   "etcdqueue/turn.go", Old: "if s.Phase == PhaseDraining {", New: "if false {",

@@ -27,6 +27,20 @@ func TestRunAdultWithEachOptimizer(t *testing.T) {
 	}
 }
 
+// Losing processes changes neither what an optimizer reaches nor the time of its
+// schedule: every batch counts once.
+func TestRunWithAScheduleUnderKills(t *testing.T) {
+	r := newCall(t, "run", "-f", adult, "--result", "-", "--chaos", "pserver=1s,trainer=1s", "--chaos-seed", "3",
+		"--set", "train.passes=20", "--set", "checkpoint.interval=300ms", "--set", "lease_ttl=2s",
+		"--set", "optimizer={type: adam, learning_rate: 0.003, schedule: {type: linear, steps: 10660, final: 0.1}}").succeed().result()
+	require.EqualValues(t, 20*32561, r.Records)
+	require.GreaterOrEqual(t, *r.Test.Metrics["auc"], 0.9010)
+	require.LessOrEqual(t, *r.Test.Metrics["loss"], 0.3275)
+	for _, s := range r.Shards {
+		require.EqualValues(t, 20*533, s.Batches, "shard %d", s.Shard)
+	}
+}
+
 // One trainer makes one model, whatever the number of pservers and whatever
 // happens to the timing: also where the rate depends on time, and where rows
 // have a time of their own.
