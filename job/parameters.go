@@ -38,7 +38,8 @@ type Parameter struct {
 	Bits int `json:"bits,omitempty"`
 	// Init says where values start.
 	Init Initializer `json:"init"`
-	// Optimizer with all its settings.
+	// Optimizer with all its settings; a model that names another one than the
+	// job's begins with DefaultOptimizer.
 	Optimizer OptimizerSettings `json:"optimizer"`
 	// Reduction is mean or sum.
 	Reduction string `json:"reduction"`
