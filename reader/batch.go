@@ -22,7 +22,8 @@ type Batch struct {
 	// Last marks the chunk's last batch.
 	Last bool
 
-	groups []uint64 // the memory of Groups while that is nil
+	groups  []uint64  // the memory of Groups while that is nil
+	weights []float32 // that of Weights
 }
 
 // Records is the number of records.
@@ -39,6 +40,9 @@ func (b *Batch) Reset() {
 	if b.Groups != nil {
 		b.groups = b.Groups
 	}
+	if b.Weights != nil {
+		b.weights = b.Weights
+	}
 	b.Offsets = append(b.Offsets[:0], 0)
 	b.Keys, b.Values, b.Labels = b.Keys[:0], b.Values[:0], b.Labels[:0]
 	b.LabelWidth = 1
@@ -52,12 +56,23 @@ func (b *Batch) appendFrom(src *Batch, i int) {
 	b.Keys = append(b.Keys, src.Keys[from:to]...)
 	b.Values = append(b.Values, src.Values[from:to]...)
 	b.Labels = append(b.Labels, src.Labels[i])
+	if src.Weights != nil {
+		b.addWeight(src.Weights[i])
+	}
 	if src.Groups != nil {
 		b.setGroup(src.Groups[i])
 	} else if b.Groups != nil {
 		b.Groups = append(b.Groups, 0)
 	}
 	b.Offsets = append(b.Offsets, int32(len(b.Keys)))
+}
+
+// addWeight gives a record a weight; either all records have one or none.
+func (b *Batch) addWeight(w float32) {
+	if b.Weights == nil {
+		b.Weights = b.weights[:0]
+	}
+	b.Weights = append(b.Weights, w)
 }
 
 // setGroup gives the record whose offset comes next a group; records before it

@@ -57,11 +57,16 @@ func (b BadRecord) String() string {
 type BadDataError struct {
 	BadRecord
 	Max int
+	// Fatal: it is no single record, and would fail the chunk whatever Max is.
+	Fatal bool
 }
 
 // Error names file, line and reason.
 func (e *BadDataError) Error() string {
-	if e.Max == 0 {
+	switch {
+	case e.Fatal:
+		return "reader: bad data: " + e.String()
+	case e.Max == 0:
 		return "reader: bad record: " + e.String()
 	}
 	return fmt.Sprintf("reader: bad record: %s (more than %d in this chunk)", e.BadRecord, e.Max)

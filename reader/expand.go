@@ -122,8 +122,8 @@ func (x *expansion) file(path string, info os.FileInfo) {
 	switch suffix := strings.ToLower(filepath.Ext(path)); {
 	case !info.Mode().IsRegular():
 		x.fail(path, "not a regular file")
-	case suffix == ".gz" || suffix == ".zst" || suffix == ".bz2" || suffix == ".xz":
-		x.fail(path, "compressed files are not implemented in this version")
+	case suffix == ".bz2" || suffix == ".xz":
+		x.fail(path, "files compressed as "+suffix+" are not implemented in this version; .gz and .zst are")
 	default:
 		x.files = append(x.files, path)
 	}

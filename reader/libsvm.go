@@ -27,9 +27,17 @@ type parser struct {
 	label    float32
 	group    uint64
 	hasGroup bool
+	// weight, of formats that have one.
+	weight    float32
+	hasWeight bool
 	// Why the last record is bad, and the text that makes it so.
 	why      defect
 	from, to int
+	// More about it, of formats with columns: the cell and its column, the
+	// number of fields.
+	culprit     []byte
+	column      string
+	found, want int
 }
 
 // slack is how many bytes after the text the parser may look at.
@@ -58,6 +66,14 @@ const (
 	groupSyntax
 	strayReturn
 	recordTooLong
+	// Of formats with columns.
+	fieldCount
+	quoteOpen
+	quoteTail
+	weightSyntax
+	cellLabel
+	cellNotBinary
+	cellNumber
 )
 
 // Eight bytes at a time: the digit '0' in each, what makes a byte above 9
@@ -182,7 +198,12 @@ func (p *parser) readLabel(b []byte, i int) (int, status) {
 
 // reason is the last record's defect in words. b is the text it was read from.
 func (p *parser) reason(b []byte) string {
-	const shown = 40
+	if p.why == recordTooLong {
+		return fmt.Sprintf("the record is longer than %d MiB", MaxRecord>>20)
+	}
+	if p.why == strayReturn {
+		return "a carriage return within the line"
+	}
 	text, cut := b[p.from:p.to], ""
 	if len(text) > shown {
 		text, cut = text[:shown], "…"
@@ -200,12 +221,8 @@ func (p *parser) reason(b []byte) string {
 		return fmt.Sprintf("the key of %q%s is not in 0 … 2^64-1", text, cut)
 	case valueSyntax:
 		return fmt.Sprintf("the value %q%s is not a finite number", text, cut)
-	case groupSyntax:
-		return fmt.Sprintf("%q%s is not of the form qid:number", text, cut)
-	case strayReturn:
-		return "a carriage return within the line"
 	default:
-		return fmt.Sprintf("the record is longer than %d MiB", MaxRecord>>20)
+		return fmt.Sprintf("%q%s is not of the form qid:number", text, cut)
 	}
 }
 

@@ -77,6 +77,46 @@ func number(b []byte, i int) (float32, int) {
 	return v, i
 }
 
+// decimal reads a cell that is a finite decimal number, correctly rounded, and
+// nothing else. Bytes behind the cell must be readable.
+func decimal(cell []byte) (float64, bool) {
+	b := cell[:cap(cell)]
+	i := 0
+	negative := b[0] == '-'
+	if negative || b[0] == '+' {
+		i++
+	}
+	var m uint64
+	first := i
+	for ; b[i]-'0' <= 9; i++ {
+		m = m*10 + uint64(b[i]-'0')
+	}
+	digits, fraction := i-first, 0
+	if b[i] == '.' {
+		i++
+		first = i
+		for ; b[i]-'0' <= 9; i++ {
+			m = m*10 + uint64(b[i]-'0')
+		}
+		fraction = i - first
+		digits += fraction
+	}
+	if i == len(cell) && 0 < digits && digits <= 19 && m <= 1<<53 && fraction <= exact64 {
+		v := float64(m) / pow64[fraction]
+		if negative {
+			v = -v
+		}
+		return v, true
+	}
+	for _, c := range cell {
+		if !isNumeric(c) {
+			return 0, false
+		}
+	}
+	v, err := strconv.ParseFloat(unsafe.String(unsafe.SliceData(cell), len(cell)), 64)
+	return v, err == nil
+}
+
 // scale is m / 10^fraction, correctly rounded, where that is easy (Clinger,
 // "How to read floating point numbers accurately", 1990): one division of two
 // exact numbers. In float64 the second rounding, to float32, is right too

@@ -45,16 +45,74 @@ type Plan struct {
 	first []int64        // first[i] is the first chunk of file i; one more at the end
 	seen  []atomic.Int64 // the modification time at which file i had its digest
 	pool  sync.Pool      // of *memory
+
+	columns *Columns                 // of formats that have some
+	layouts []atomic.Pointer[layout] // of each file, once it is known
 }
 
 // NewPlan lists the files of paths (files, directories, globs) and cuts them
 // into chunks of that many bytes; chunk math.MaxInt64 makes each file one. Its
 // errors are ErrNoData: missing files, directories without data, nothing but
-// empty files.
+// empty files. A file whose name ends in .gz or .zst is one chunk.
 func NewPlan(paths []string, format string, chunk int64) (*Plan, error) {
 	if format != Libsvm {
-		return nil, fmt.Errorf("reader: the format %q is not implemented in this version", format)
+		return nil, fmt.Errorf("reader: the format %q is not known, or has columns", format)
 	}
+	return newPlan(paths, format, chunk)
+}
+
+// NewColumnsPlan is NewPlan for CSV and TSV. It reads the first line of each
+// file; files that lack columns are ErrColumns.
+func NewColumnsPlan(paths []string, format string, chunk int64, columns Columns) (*Plan, error) {
+	if format != CSV && format != TSV {
+		return nil, fmt.Errorf("reader: the format %q is not known, or has no columns", format)
+	}
+	c, err := columns.prepared(format)
+	if err != nil {
+		return nil, err
+	}
+	p, err := newPlan(paths, format, chunk)
+	if err != nil {
+		return nil, err
+	}
+	p.columns = c
+	p.layouts = make([]atomic.Pointer[layout], len(p.Files))
+	for i := range p.Files {
+		if err := p.lookAtColumns(i); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// lookAtColumns finds the layout of file i. A file that is damaged is left to
+// whoever reads it: it costs its own chunk only.
+func (p *Plan) lookAtColumns(i int) error {
+	path := p.Files[i].Path
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("reader: %w: %w", ErrNoData, err)
+	}
+	defer file.Close()
+	var f io.ReaderAt = file
+	if compressed(path) {
+		s := newStream(path, file, p.Files[i].Size)
+		defer s.close()
+		f = s
+	}
+	_, err = p.layoutOf(i, f)
+	var d *damage
+	switch {
+	case err == nil || errors.As(err, &d):
+		return nil
+	case errors.Is(err, ErrColumns):
+		return fmt.Errorf("reader: %s: %w", path, err)
+	default:
+		return fmt.Errorf("reader: %w: %w", ErrNoData, err)
+	}
+}
+
+func newPlan(paths []string, format string, chunk int64) (*Plan, error) {
 	if chunk < 1 {
 		return nil, fmt.Errorf("reader: a chunk of %d bytes", chunk)
 	}
@@ -96,8 +154,16 @@ func (p *Plan) cut() {
 	p.seen = make([]atomic.Int64, len(p.Files))
 	for i, f := range p.Files {
 		p.seen[i].Store(math.MinInt64)
-		p.first[i+1] = p.first[i] + (f.Size-1)/p.Chunk + 1
+		p.first[i+1] = p.first[i] + 1
+		if !p.oneChunk(i) {
+			p.first[i+1] += (f.Size - 1) / p.Chunk
+		}
 	}
+}
+
+// oneChunk tells whether file i is one chunk, whatever its size.
+func (p *Plan) oneChunk(i int) bool {
+	return p.Chunk == math.MaxInt64 || compressed(p.Files[i].Path)
 }
 
 // Span is where a chunk lies: bytes [Start, End) of File.
@@ -122,7 +188,7 @@ func (p *Plan) locate(chunk int64) (file int, start, end int64, err error) {
 	file = sort.Search(len(p.Files), func(i int) bool { return p.first[i+1] > chunk })
 	start = (chunk - p.first[file]) * p.Chunk
 	end = p.Files[file].Size
-	if end-start > p.Chunk {
+	if end-start > p.Chunk && !p.oneChunk(file) {
 		end = start + p.Chunk
 	}
 	return file, start, end, nil

@@ -58,6 +58,8 @@ type Reader struct {
 	path   string
 	file   *os.File
 	opened os.FileInfo
+	stream *stream // if the file is compressed
+	again  *stream // a second one, that counts lines
 	*memory
 
 	parser parser
@@ -76,6 +78,7 @@ type memory struct {
 	src    source
 	carry  Batch // at most one record: the look-ahead
 	window Batch
+	table  *table // of formats with columns
 }
 
 // Open opens a chunk. Close must be called in the end.
@@ -103,10 +106,40 @@ func (p *Plan) Open(ctx context.Context, chunk int64, o Options) (*Reader, error
 	if r.memory == nil {
 		r.memory = new(memory)
 	}
-	r.src.reset(f, start, end, p.Files[i].Size, MaxRecord)
 	r.carry.Reset()
 	r.window.Reset()
+	if err := r.begin(i, start, end); err != nil {
+		_ = r.Close()
+		return nil, err
+	}
 	return r, nil
+}
+
+// begin points the source at the chunk [start, end) of file i.
+func (r *Reader) begin(i int, start, end int64) error {
+	var f io.ReaderAt = r.file
+	size := r.plan.Files[i].Size
+	if compressed(r.path) {
+		r.stream = newStream(r.path, r.file, size)
+		f, end, size = r.stream, endless, endless
+	}
+	if r.plan.columns != nil {
+		l, err := r.plan.layoutOf(i, f)
+		if err != nil {
+			return r.failure(err)
+		}
+		if r.table == nil || r.table.l != l {
+			r.table = newTable(r.plan.columns, l, nil)
+			r.table.multiline = r.plan.oneChunk(i)
+		}
+		r.table.parser = &r.parser
+		if start <= l.start {
+			start = min(l.start, end)
+			defer r.src.exactly(start)
+		}
+	}
+	r.src.reset(f, start, end, size, MaxRecord)
+	return nil
 }
 
 // Close releases file and memory. It may be called at any time, and twice.
@@ -115,6 +148,15 @@ func (r *Reader) Close() error {
 		return nil
 	}
 	r.src.f = nil
+	if r.table != nil {
+		r.table.parser = nil
+	}
+	if r.stream != nil {
+		r.stream.close()
+	}
+	if r.again != nil {
+		r.again.close()
+	}
 	r.plan.pool.Put(r.memory)
 	r.memory = nil
 	if r.err == nil {
@@ -265,7 +307,13 @@ func (r *Reader) parseLines(b *Batch, n int) error {
 	stop := src.stop()
 	for src.pos < stop && b.Records() < n {
 		room := min(cap(b.Keys), cap(b.Values))
-		next, values, st := p.record(src.buf, src.pos, b.Keys[:room], b.Values[:room], len(b.Keys))
+		var next, values int
+		var st status
+		if r.plan.columns == nil {
+			next, values, st = p.record(src.buf, src.pos, b.Keys[:room], b.Values[:room], len(b.Keys))
+		} else {
+			next, values, st = r.table.record(src.buf, src.pos, src.lim, b.Keys[:room], b.Values[:room], len(b.Keys))
+		}
 		if values > math.MaxInt32 {
 			return r.tooLarge()
 		}
@@ -274,6 +322,9 @@ func (r *Reader) parseLines(b *Batch, n int) error {
 			b.grow()
 			continue
 		case good:
+			if p.hasWeight {
+				b.addWeight(p.weight)
+			}
 			if p.hasGroup {
 				b.setGroup(p.group)
 			} else if b.Groups != nil {
@@ -286,6 +337,14 @@ func (r *Reader) parseLines(b *Batch, n int) error {
 			if err := r.badRecord(src.offset()); err != nil {
 				return err
 			}
+		case unclosed:
+			if ok, err := src.more(); err != nil {
+				return r.failure(err)
+			} else if !ok {
+				return r.neverClosed()
+			}
+			stop = src.stop()
+			continue
 		case blank:
 		}
 		src.pos = next
@@ -300,7 +359,7 @@ func (r *Reader) badRecord(offset int64) error {
 	if r.bad <= r.o.MaxBad && len(r.named) >= maxNamed {
 		return nil
 	}
-	b := BadRecord{File: r.path, Offset: offset, Line: r.lines.line(r.file, offset), Reason: r.parser.reason(r.src.buf)}
+	b := r.place(offset, r.reason())
 	if r.bad > r.o.MaxBad {
 		if err := r.unchanged(); err != nil { // a file that is being rewritten
 			return err
@@ -311,14 +370,50 @@ func (r *Reader) badRecord(offset int64) error {
 	return nil
 }
 
+func (r *Reader) reason() string {
+	if r.plan.columns != nil {
+		return r.table.reason()
+	}
+	return r.parser.reason(r.src.buf)
+}
+
+// place is a bad record with its line.
+func (r *Reader) place(offset int64, reason string) BadRecord {
+	var f io.ReaderAt = r.file
+	if r.stream != nil {
+		if r.again == nil {
+			r.again = newStream(r.path, r.file, r.opened.Size())
+		}
+		f = r.again
+	}
+	return BadRecord{File: r.path, Offset: offset, Line: r.lines.line(f, offset), Reason: reason}
+}
+
+// neverClosed fails a chunk in which a quote is opened and not closed: how many
+// records it has swallowed cannot be known.
+func (r *Reader) neverClosed() error {
+	return &BadDataError{Max: r.o.MaxBad, Fatal: true, BadRecord: r.place(r.src.offset(), fmt.Sprintf(
+		"a quote is opened in this record that is not closed before the file's end, or within %d MiB", MaxRecord>>20))}
+}
+
 // tooLarge fails a chunk with more values in one batch than offsets can count.
 func (r *Reader) tooLarge() error {
-	return &BadDataError{Max: r.o.MaxBad, BadRecord: BadRecord{File: r.path, Offset: r.src.offset(),
+	return &BadDataError{Max: r.o.MaxBad, Fatal: true, BadRecord: BadRecord{File: r.path, Offset: r.src.offset(),
 		Reason: "more than 2^31 values in one batch; use smaller batches or smaller chunks"}}
 }
 
 // failure explains an error of reading.
 func (r *Reader) failure(err error) error {
+	var d *damage
+	if errors.As(err, &d) {
+		if changed := r.unchanged(); changed != nil {
+			return changed
+		}
+		return &BadDataError{Max: r.o.MaxBad, Fatal: true, BadRecord: BadRecord{File: r.path, Offset: d.offset, Reason: d.Error()}}
+	}
+	if errors.Is(err, ErrColumns) {
+		return &BadDataError{Max: r.o.MaxBad, Fatal: true, BadRecord: BadRecord{File: r.path, Line: 1, Reason: err.Error()}}
+	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return &DataError{File: r.path, Reason: "is shorter than when the job was planned"}
 	}

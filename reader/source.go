@@ -33,7 +33,7 @@ type source struct {
 	base      int64 // the file offset of buf[0]
 	pos       int
 	lim, n    int
-	end, size int64
+	end, size int64 // size is endless where it is not known yet
 	// searching: the next line's start has not been found yet.
 	searching bool
 	maxRecord int
@@ -48,6 +48,12 @@ func (s *source) reset(f io.ReaderAt, start, end, size int64, maxRecord int) {
 		s.base = (start - 1) / alignment * alignment
 		s.pos = int(start - 1 - s.base)
 	}
+}
+
+// exactly: a line begins where the chunk does.
+func (s *source) exactly(start int64) {
+	s.searching = false
+	s.pos = int(start - s.base)
 }
 
 // next makes buf[pos] the start of a complete line of the chunk; false at the
@@ -126,15 +132,34 @@ func (s *source) read() error {
 	s.reserve(s.n + int(want) + slack)
 	got, err := s.f.ReadAt(s.buf[s.n:s.n+int(want)], at)
 	if int64(got) < want {
-		if err == nil || errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF
+		switch {
+		case err != nil && !errors.Is(err, io.EOF):
+			return err
+		case s.size != endless:
+			return io.ErrUnexpectedEOF
 		}
-		return err
+		s.size = at + int64(got) // a stream's end is known when it is met
+		s.end = min(s.end, s.size)
+		s.pos = min(s.pos, s.n+got)
 	}
 	from := max(s.n, s.pos)
 	s.n += got
 	s.findLimit(from)
 	return nil
+}
+
+// more puts further lines behind those that are in memory and keeps pos, for a
+// record of several lines; false if there are none.
+func (s *source) more() (bool, error) {
+	for lines := s.lim - s.pos; s.lim-s.pos <= lines; {
+		if s.base+int64(s.n) >= s.size || s.n-s.pos >= s.maxRecord {
+			return false, nil
+		}
+		if err := s.read(); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // findLimit sets lim, given that buf[pos:from] has no newline. The file's last

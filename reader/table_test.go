@@ -1,0 +1,526 @@
+package reader
+
+import (
+	"encoding/csv"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// withColumns plans csv files, or the format that is given.
+func withColumns(tb testing.TB, chunk int64, c Columns, paths ...string) *Plan {
+	tb.Helper()
+	p, err := NewColumnsPlan(paths, CSV, chunk, c)
+	require.NoError(tb, err)
+	return p
+}
+
+// parseCSV reads a text as one file and gives its records as lines
+// "label [w weight] [qid:group] key:value …", each key written as the name
+// that it is the hash of.
+func parseCSV(t *testing.T, format, file string, c Columns, o Options, names ...string) ([]string, error) {
+	t.Helper()
+	paths := write(t, file)
+	p, err := NewColumnsPlan(paths, format, math.MaxInt64, c)
+	if err != nil {
+		return nil, err
+	}
+	list, err := all(p, o)
+	for i := range list {
+		for _, n := range names {
+			list[i] = strings.ReplaceAll(list[i], fmt.Sprintf(" %d:", xxhash.Sum64String(n)), " "+n+":")
+		}
+	}
+	return list, err
+}
+
+var plain = Columns{Header: true, Label: "y"}
+
+// TestCSVFields: what a field is, in csv and tsv.
+func TestCSVFields(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ format, text, want string }{
+		"plain":                 {CSV, "y,a\n1,x\n", "1 a=x:1"},
+		"no final newline":      {CSV, "y,a\n1,x", "1 a=x:1"},
+		"CRLF":                  {CSV, "y,a\r\n1,x\r\n", "1 a=x:1"},
+		"a byte order mark":     {CSV, "\xef\xbb\xbfy,a\n1,x\n", "1 a=x:1"},
+		"blanks around":         {CSV, " y , a\t\n 1,\t x  y \n", "1 a=x  y:1"},
+		"blank lines":           {CSV, "\n \t\ny,a\n\n1,x\n  \r\n", "1 a=x:1"},
+		"quotes":                {CSV, `"y","a"` + "\n" + `"1"," x,y "` + "\n", "1 a= x,y :1"},
+		"blanks before a quote": {CSV, "y,a\n1 ,  \" x\"  \n", "1 a= x:1"},
+		"doubled quotes":        {CSV, "y,a\n1,\"a\"\"b\"\"\"\n", `1 a=a"b":1`},
+		"only doubled quotes":   {CSV, "y,a\n1,\"\"\"\"\n", `1 a=":1`},
+		"a quoted number":       {CSV, "y,a\n\"1\",\"2.5\"\n", "1 a:2.5"},
+		"an unquoted quote":     {CSV, "y,a\n1,5\" disk\n", `1 a=5" disk:1`},
+		"a quoted line break":   {CSV, "y,a\n1,\"x\ny\"\n", "1 a=x\ny:1"},
+		"quoted CRLF":           {CSV, "y,a\n1,\"x\r\ny\"\r\n", "1 a=x\r\ny:1"},
+		"a quoted empty field":  {CSV, "y,a\n1,\"\"\n", "1"},
+		"Latin-1":               {CSV, "y,a\n1,caf\xe9\n", "1 a=caf\xe9:1"},
+		"UTF-8":                 {CSV, "y,naïve\n1,café\n", "1 naïve=café:1"},
+		"NUL":                   {CSV, "y,a\n1,\x00\n", "1 a=\x00:1"},
+		"an empty field":        {CSV, "y,a\n1,\n", "1"},
+		"numbers":               {CSV, "y,a\n-1,-1.5e2\n", "-1 a:-150"},
+		"nearly a number":       {CSV, "y,a\n1,1.5.1\n", "1 a=1.5.1:1"},
+		"nan is a text":         {CSV, "y,a\n1,nan\n", "1 a=nan:1"},
+		"zero is present":       {CSV, "y,a\n1,0\n", "1 a:0"},
+		"tsv":                   {TSV, "y\ta\n1\t x y \n", "1 a=x y:1"},
+		"tsv, empty fields":     {TSV, "a\ty\n\t1\n", "1"},
+		"tsv has no quotes":     {TSV, "y\ta\n1\t\"x\n", `1 a="x:1`},
+		"a column without name": {CSV, ",y\n7,1\n", "1 c1:7"},
+	} {
+		got, err := parseCSV(t, tc.format, tc.text, plain, Options{Batch: 3}, "a", "c1", "naïve="+"café",
+			"a= x,y ", "a= x", "a=x  y", "a=x y", "a=x", `a=a"b"`, `a="`, `a=5" disk`, "a=x\ny", "a=x\r\ny",
+			"a=caf\xe9", "a=\x00", "a=1.5.1", "a=nan", `a="x`)
+		require.NoError(t, err, name)
+		require.Equal(t, []string{tc.want}, got, name)
+	}
+}
+
+// TestCSVRefused: the message for each kind of broken line, with its place.
+func TestCSVRefused(t *testing.T) {
+	t.Parallel()
+	c := Columns{Header: true, Label: "y", Weight: "w", Features: []Feature{
+		{Name: "n", Kind: Numeric}, {Name: "l", Column: "n", Kind: Numeric, Transform: Log1p},
+		{Name: "b", Column: "m", Kind: Numeric, Transform: Bucket, Bounds: []float64{1}}}}
+	for line, want := range map[string]string{
+		"1,1,2":             `3 fields instead of 4`,
+		"1,1,2,3,4":         `5 fields instead of 4`,
+		"1,1,2,3,":          `5 fields instead of 4`,
+		"# a comment":       `1 fields instead of 4`,
+		"x,1,2,3":           `the label "x" (column "y") is neither a finite number nor listed in ` + "`labels`",
+		",1,2,3":            `the label "" (column "y") is neither a finite number nor listed in ` + "`labels`",
+		"2,1,2,3":           `the label "2" (column "y") is neither 1 nor 0 nor -1`,
+		"1,-1,2,3":          `the weight "-1" (column "w") is not a number from 0 on`,
+		"1,nan,2,3":         `the weight "nan" (column "w") is not a number from 0 on`,
+		"1,inf,2,3":         `the weight "inf" (column "w") is not a number from 0 on`,
+		"1,,2,3":            `the weight "" (column "w") is not a number from 0 on`,
+		"1,1,two,3":         `"two" (column "n") is not a finite number`,
+		"1,1,nan,3":         `"nan" (column "n") is not a finite number`,
+		"1,1,1e99,3":        `"1e99" (column "n") is not a finite number`,
+		"1,1,1,0x1":         `"0x1" (column "m") is not a finite number`,
+		"1,1,2\r,3":         "a carriage return within the line",
+		`1,1,"2",3"`:        `"3\"" (column "m") is not a finite number`,
+		`1,1,"2"x,3`:        `something follows the closing quote in "\"2\"x,3"; a quote within quotes is written twice`,
+		`1,1,"2,3`:          "the quote of \"\\\"2,3\" is not closed in its line; line breaks in quotes need `chunk: file`",
+		"1,1,2," + long(60): `"` + long(40) + `"… (column "m") is not a finite number`,
+	} {
+		text := "y,w,n,m\n1,1,2,3\n" + line + "\n0,1,2,3\n"
+		p := withColumns(t, 1<<20, c, write(t, text)...)
+		_, err := all(p, Options{Batch: 2, Labels: LabelBinary})
+		require.ErrorIs(t, err, ErrBadData, line)
+		require.EqualError(t, err, "chunk 0: reader: bad record: "+p.Files[0].Path+":3: "+want)
+		got, err := all(p, Options{Batch: 2, Labels: LabelBinary, MaxBad: 1})
+		require.NoError(t, err, line)
+		require.Len(t, got, 2, line)
+	}
+}
+
+func long(n int) string { return strings.Repeat("z", n) }
+
+// TestFeatures: keys and values of each kind.
+func TestFeatures(t *testing.T) {
+	t.Parallel()
+	text := "y,age,income,site,hist,hour\n" +
+		"yes,20,99,a.org,u|v||u,3\n" +
+		"no,?,-9,?,,?\n"
+	for name, tc := range map[string]struct {
+		f    Feature
+		want [2]string
+	}{
+		"numeric":                  {Feature{Name: "age", Kind: Numeric}, [2]string{" age:20", ""}},
+		"numeric, filled":          {Feature{Name: "age", Kind: Numeric, Missing: "7"}, [2]string{" age:20", " age:7"}},
+		"another name":             {Feature{Name: "x", Column: "age", Kind: Numeric}, [2]string{" x:20", ""}},
+		"log1p":                    {Feature{Name: "income", Kind: Numeric, Transform: Log1p}, [2]string{" income:4.6051702", " income:-2.3025851"}},
+		"standard":                 {Feature{Name: "age", Kind: Numeric, Transform: Standard, Mean: 30, Stddev: 4, Missing: "30"}, [2]string{" age:-2.5", " age:0"}},
+		"bucket":                   {Feature{Name: "age", Kind: Numeric, Transform: Bucket, Bounds: []float64{10, 20, 30}}, [2]string{" age=2:1", ""}},
+		"bucket, filled":           {Feature{Name: "age", Kind: Numeric, Transform: Bucket, Bounds: []float64{10, 20, 30}, Missing: "9.9"}, [2]string{" age=2:1", " age=0:1"}},
+		"categorical":              {Feature{Name: "site", Kind: Categorical}, [2]string{" site=a.org:1", ""}},
+		"categorical, filled":      {Feature{Name: "site", Kind: Categorical, Missing: "none"}, [2]string{" site=a.org:1", " site=none:1"}},
+		"a number as a category":   {Feature{Name: "hour", Kind: Categorical}, [2]string{" hour=3:1", ""}},
+		"list":                     {Feature{Name: "hist", Kind: List, Separator: "|"}, [2]string{" hist=u:1 hist=v:1 hist=u:1", ""}},
+		"list, mean":               {Feature{Name: "hist", Kind: List, Separator: "|", PoolMean: true}, [2]string{" hist=u:0.33333334 hist=v:0.33333334 hist=u:0.33333334", ""}},
+		"list, long separator":     {Feature{Name: "hist", Kind: List, Separator: "||", PoolMean: true}, [2]string{" hist=u|v:0.5 hist=u:0.5", ""}},
+		"cross of columns":         {Feature{Name: "c", Kind: Cross, Parts: []string{"site", "hour"}}, [2]string{" site=a.org^hour=3:1", ""}},
+		"cross with a bucket":      {Feature{Name: "c", Kind: Cross, Parts: []string{"b", "site"}}, [2]string{" b=1^site=a.org:1", ""}},
+		"cross with a filled part": {Feature{Name: "c", Kind: Cross, Parts: []string{"f", "k"}}, [2]string{" f=a.org^k=3:1", " f=none^k=0:1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			helpers := []Feature{ // what crosses name
+				{Name: "b", Column: "age", Kind: Numeric, Transform: Bucket, Bounds: []float64{15}},
+				{Name: "f", Column: "site", Kind: Categorical, Missing: "none"},
+				{Name: "k", Column: "hour", Kind: Categorical, Missing: "0"},
+			}
+			c := Columns{Header: true, Label: "y", Missing: []string{"?"}, Labels: map[string]float32{"yes": 1, "no": 0},
+				Features: append([]Feature{tc.f}, helpers...)}
+			got, err := parseCSV(t, CSV, text, c, Options{Batch: 8, Labels: LabelBinary}, "age", "x", "income", "age=2", "age=0",
+				"site=a.org", "site=none", "hour=3", "hist=u", "hist=v", "hist=u|v", "site=a.org^hour=3", "b=1^site=a.org",
+				"f=a.org^k=3", "f=none^k=0", "b=1", "f=a.org", "f=none", "k=3", "k=0")
+			require.NoError(t, err)
+			require.Equal(t, []string{"1" + tc.want[0] + " b=1:1 f=a.org:1 k=3:1", "0" + tc.want[1] + " f=none:1 k=0:1"}, got)
+		})
+	}
+}
+
+// TestFeatureKeysArePinned: the worked numbers of docs/formats.md; models that
+// were trained have them inside.
+func TestFeatureKeysArePinned(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/formats.md")
+	require.NoError(t, err)
+	c := Columns{Header: true, Label: "y", Features: []Feature{
+		{Name: "age", Kind: Numeric}, {Name: "site", Kind: Categorical},
+		{Name: "hours", Kind: Numeric, Transform: Bucket, Bounds: []float64{35, 41}},
+		{Name: "site_x_hour", Kind: Cross, Parts: []string{"site", "hours"}}}}
+	p := withColumns(t, 100, c, write(t, "y,age,site,hours\n1,39,a.org,40\n")...)
+	for bits, column := range map[int]int{0: 2, 20: 3} {
+		r, err := p.Open(t.Context(), 0, Options{Batch: 1, Bits: bits})
+		require.NoError(t, err)
+		defer r.Close()
+		var b Batch
+		require.NoError(t, r.Next(&b))
+		for i, text := range []string{"age", "site=a.org", "hours=1", "site=a.org^hours=1"} {
+			_, row, ok := strings.Cut(string(page), "| `"+text+"` |")
+			require.True(t, ok, text)
+			cells := strings.Split(row, "|")
+			require.Equal(t, strings.TrimSpace(cells[column-2]), fmt.Sprint(b.Keys[i]), text)
+		}
+		require.Equal(t, []float32{39, 1, 1, 1}, b.Values)
+	}
+}
+
+// TestWeightsAndGroups: columns of their own, kept in the shuffle too.
+func TestWeightsAndGroups(t *testing.T) {
+	t.Parallel()
+	c := Columns{Header: true, Label: "y", Weight: "w", Group: "g", Features: []Feature{{Name: "n", Kind: Numeric}}}
+	var text strings.Builder
+	text.WriteString("n,g,w,y\n")
+	for i := range 50 {
+		fmt.Fprintf(&text, "%d,u%d,%d,1\n", i, i%3, i%5)
+	}
+	text.WriteString("50,,0.5,0\n")
+	p := withColumns(t, 1<<20, c, write(t, text.String())...)
+	for _, shuffle := range []bool{false, true} {
+		r, err := p.Open(t.Context(), 0, Options{Batch: 7, Shuffle: shuffle, Seed: 3})
+		require.NoError(t, err)
+		defer r.Close()
+		var b Batch
+		seen := 0
+		for last := false; !last; last = b.Last {
+			require.NoError(t, r.Next(&b))
+			require.Len(t, b.Weights, b.Records())
+			require.Len(t, b.Groups, b.Records())
+			for i := range b.Records() {
+				_, v := b.Record(i)
+				n := int(v[0])
+				seen++
+				if n == 50 {
+					require.Equal(t, float32(0.5), b.Weights[i])
+					require.Zero(t, b.Groups[i])
+					continue
+				}
+				require.Equal(t, float32(n%5), b.Weights[i])
+				require.Equal(t, xxhash.Sum64String(fmt.Sprintf("u%d", n%3)), b.Groups[i])
+			}
+		}
+		require.Equal(t, 51, seen)
+	}
+}
+
+// TestWithoutHeader: names from the spec, or c1, c2, …; comments are passed over.
+func TestWithoutHeader(t *testing.T) {
+	t.Parallel()
+	got, err := parseCSV(t, CSV, "|comment\n1,7\n|, \n0,8\n", Columns{Names: []string{"y", "n"}, Label: "y", Comment: "|"},
+		Options{Batch: 3}, "n")
+	require.NoError(t, err)
+	require.Equal(t, []string{"1 n:7", "0 n:8"}, got)
+	got, err = parseCSV(t, CSV, "|comment\n1,7\n0,8\n", Columns{Label: "c1", Comment: "|"}, Options{Batch: 3}, "c2")
+	require.NoError(t, err)
+	require.Equal(t, []string{"1 c2:7", "0 c2:8"}, got)
+	got, err = parseCSV(t, CSV, "\xef\xbb\xbf1,7\n", Columns{Names: []string{"y", "n"}, Label: "y"}, Options{Batch: 3}, "n")
+	require.NoError(t, err)
+	require.Equal(t, []string{"1 n:7"}, got)
+}
+
+// TestWrongColumns: what is wrong with a file's columns is found when it is
+// planned, and is a mistake in the configuration.
+func TestWrongColumns(t *testing.T) {
+	t.Parallel()
+	feature := func(f Feature) Columns { return Columns{Header: true, Label: "y", Features: []Feature{f}} }
+	for name, tc := range map[string]struct {
+		text string
+		c    Columns
+		want string
+	}{
+		"no label":           {"a,b\n1,2\n", plain, `there is no column "y" among "a", "b"`},
+		"libsvm given":       {"1 1:1 2:1\n", plain, `there is no column "y" among "1 1:1 2:1"`},
+		"another delimiter":  {"y;a\n1;2\n", plain, `there is no column "y" among "y;a"`},
+		"no weight":          {"y,a\n", Columns{Header: true, Label: "y", Weight: "w"}, `there is no column "w" among "y", "a"`},
+		"no such feature":    {"y,a\n", feature(Feature{Name: "b", Kind: Numeric}), `there is no column "b" among "y", "a"`},
+		"no part of a cross": {"y,a\n", feature(Feature{Name: "x", Kind: Cross, Parts: []string{"a", "b"}}), `there is no column "b" among "y", "a"`},
+		"twice":              {"y,a,a\n", plain, "more than one is called a"},
+		"names and header":   {"y,a\n", Columns{Header: true, Names: []string{"y", "a"}}, "files with a header name their columns themselves"},
+		"old Mac lines":      {"y,a\r1,2\r", plain, "the first line: a carriage return within the line"},
+		"never closed":       {"y,\"a\n1,2\n", plain, "the first line: a quote in it is never closed"},
+		"no end":             {strings.Repeat("y", maxHeader+1), plain, "the first line does not end within 1048576 bytes"},
+		"a delimiter":        {"y,a\n", Columns{Delimiter: 'e'}, `'e' cannot part fields`},
+		"deviation":          {"y,a\n", feature(Feature{Name: "a", Kind: Numeric, Transform: Standard}), "the deviation must be above 0"},
+		"bounds":             {"y,a\n", feature(Feature{Name: "a", Kind: Numeric, Transform: Bucket, Bounds: []float64{2, 1}}), "must be ascending"},
+		"separator":          {"y,a\n", feature(Feature{Name: "a", Kind: List}), "a list needs a separator"},
+		"parts":              {"y,a\n", feature(Feature{Name: "a", Kind: Cross, Parts: []string{"y"}}), "at least two parts"},
+		"missing value":      {"y,a\n", feature(Feature{Name: "a", Kind: Numeric, Missing: "x"}), `"x" is not a finite number`},
+	} {
+		_, err := NewColumnsPlan(write(t, tc.text), CSV, math.MaxInt64, tc.c)
+		require.ErrorIs(t, err, ErrColumns, name)
+		require.ErrorContains(t, err, tc.want, name)
+	}
+	_, err := NewColumnsPlan(write(t, "y,a\n"), Libsvm, 1, plain)
+	require.ErrorContains(t, err, `the format "libsvm" is not known, or has no columns`)
+	_, err = NewColumnsPlan(nil, CSV, 1, plain)
+	require.ErrorIs(t, err, ErrNoData)
+}
+
+// TestQuoteNeverClosed: how many records an open quote has swallowed is
+// unknown, so no number of bad records is enough to pass over it.
+func TestQuoteNeverClosed(t *testing.T) {
+	t.Parallel()
+	p := withColumns(t, math.MaxInt64, plain, write(t, "y,a\n1,x\n1,\"open\n"+strings.Repeat("0,x\n", 1000))...)
+	_, err := all(p, Options{Batch: 2, MaxBad: 1000})
+	require.ErrorIs(t, err, ErrBadData)
+	require.EqualError(t, err, "chunk 0: reader: bad data: "+p.Files[0].Path+
+		":3: a quote is opened in this record that is not closed before the file's end, or within 64 MiB")
+}
+
+// TestCSVChunkEdges: for every chunk size from one byte on, the chunks of
+// several files together have the records of the files, in order, and the
+// header is none of them; whole files may have line breaks in quotes too.
+func TestCSVChunkEdges(t *testing.T) {
+	t.Parallel()
+	file := func(header string, n int, end string) string {
+		var s strings.Builder
+		s.WriteString(header + end)
+		for i := range n {
+			fmt.Fprintf(&s, "%d, %s,\"q \"\"%d\"\"\"%s", i%2, strings.Repeat("x", i%7), i, end)
+		}
+		return s.String()
+	}
+	for name, texts := range map[string][]string{
+		"one file":             {file("y,a,b", 9, "\n")},
+		"several":              {file("y,a,b", 5, "\n"), file("y,b,a", 6, "\r\n"), "", file("y, a ,\"b\"", 3, "\n")},
+		"only a header":        {"y,a,b\n", file("y,a,b", 3, "\n"), "y,a,b"},
+		"blank lines, no end":  {"\n\ny,a,b\n\n1,2,3\n \n0,5,6", "\xef\xbb\xbfy,a,b\n1,7,8"},
+		"a header like a data": {"y,0,1\n1,2,3\n0,4,5\n"},
+		"a long header":        {"y," + strings.Repeat("n", 100) + "\n1,2\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			paths := write(t, texts...)
+			whole := withColumns(t, math.MaxInt64, plain, paths...)
+			want, err := all(whole, Options{Batch: 1000})
+			require.NoError(t, err)
+			require.Equal(t, reference(t, texts), want)
+			largest := len(slices.MaxFunc(texts, func(a, b string) int { return len(a) - len(b) }))
+			for chunk := 1; chunk <= largest+2; chunk++ {
+				p := withColumns(t, int64(chunk), plain, paths...)
+				got, err := all(p, Options{Batch: 2})
+				require.NoError(t, err, "chunk %d", chunk)
+				require.Equal(t, want, got, "chunk %d", chunk)
+			}
+		})
+	}
+}
+
+// reference reads files with a header and a label y by way of encoding/csv.
+func reference(t require.TestingT, texts []string) (list []string) {
+	for _, text := range texts {
+		var lines []string
+		for line := range strings.Lines(strings.TrimPrefix(text, "\xef\xbb\xbf")) {
+			if strings.TrimSpace(line) != "" {
+				lines = append(lines, strings.TrimRight(line, "\r\n"))
+			}
+		}
+		r := csv.NewReader(strings.NewReader(strings.Join(lines, "\n")))
+		r.TrimLeadingSpace = true
+		rows, err := r.ReadAll()
+		require.NoError(t, err)
+		for i, row := range rows {
+			if i == 0 {
+				continue
+			}
+			var rest strings.Builder
+			label := ""
+			for k, cell := range row {
+				name := strings.TrimSpace(rows[0][k])
+				switch v, err := strconv.ParseFloat(cell, 32); {
+				case name == "y":
+					label = cell
+				case cell == "":
+				case err == nil:
+					fmt.Fprintf(&rest, " %d:%v", xxhash.Sum64String(name), float32(v))
+				default:
+					fmt.Fprintf(&rest, " %d:1", xxhash.Sum64String(name+"="+cell))
+				}
+			}
+			list = append(list, label+rest.String())
+		}
+	}
+	return list
+}
+
+// TestAnyCSV: arbitrary fields, written by encoding/csv, are read as they are.
+func TestAnyCSV(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cell := rapid.OneOf(rapid.StringMatching(`[a-z0-9.,"\n é\t-]{0,9}`), rapid.SampledFrom([]string{"1", "-0.5", "1e3", `""`, `"`, ","}))
+	n := 0
+	rapid.Check(t, func(t *rapid.T) {
+		n++
+		path := filepath.Join(dir, fmt.Sprint(n))
+		width := rapid.IntRange(1, 4).Draw(t, "width")
+		f, err := os.Create(path)
+		require.NoError(t, err)
+		w := csv.NewWriter(f)
+		header := []string{"y"}
+		for k := range width {
+			header = append(header, fmt.Sprintf("f%d", k))
+		}
+		require.NoError(t, w.Write(header))
+		var want []string
+		for range rapid.IntRange(0, 30).Draw(t, "records") {
+			row := []string{rapid.SampledFrom([]string{"0", "1"}).Draw(t, "label")}
+			line := row[0]
+			for k := range width {
+				c := rapid.Custom(func(t *rapid.T) string { return cell.Draw(t, "cell") }).Draw(t, "c")
+				if !strings.ContainsAny(c, "\",\n") { // it stands without quotes
+					c = strings.Trim(c, " \t")
+				}
+				row = append(row, c)
+				if v, err := strconv.ParseFloat(c, 32); err == nil && !strings.ContainsAny(c, "xn") {
+					line += fmt.Sprintf(" %d:%v", xxhash.Sum64String(header[k+1]), float32(v))
+				} else if c != "" {
+					line += fmt.Sprintf(" %d:1", xxhash.Sum64String(header[k+1]+"="+c))
+				}
+			}
+			require.NoError(t, w.Write(row))
+			want = append(want, line)
+		}
+		w.Flush()
+		require.NoError(t, f.Close())
+		p, err := NewColumnsPlan([]string{path}, CSV, math.MaxInt64, plain)
+		require.NoError(t, err)
+		got, err := all(p, Options{Batch: rapid.IntRange(1, 9).Draw(t, "batch")})
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		require.NoError(t, os.Remove(path))
+	})
+}
+
+// TestMultilineAcrossBlocks: a record of many lines is longer than what is read
+// at once.
+func TestMultilineAcrossBlocks(t *testing.T) {
+	t.Parallel()
+	cell := strings.Repeat("line\n", block/2)
+	text := "y,a\n1,x\n0,\"" + cell + "\"\n1,x\n"
+	p := withColumns(t, math.MaxInt64, plain, write(t, text)...)
+	got, err := all(p, Options{Batch: 10})
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprintf("0 %d:1", xxhash.Sum64String("a="+cell)), got[1])
+	require.Len(t, got, 3)
+}
+
+// FuzzCSV: whatever a file holds, reading it ends without a crash, and in small
+// chunks gives what one chunk gives.
+func FuzzCSV(f *testing.F) {
+	for _, s := range []string{"y,a\n1,2\n", "y,a\n1,\"x\"\"y\"\n0,\"", "\xef\xbb\xbfy,a,b\r\n1,,?\r\n", "y,a\n\"1\" ,\"a\"b\n",
+		"y\n1\n\n0", "y,a\n1,1e400\n1,-.5e-3\n", "y,l\n1,a|b||c\n", ",\n,\n", "y,a\r1,2\r", "y,a\n1,\"x\ny\"\n"} {
+		f.Add([]byte(s), uint16(3))
+	}
+	features := []Feature{{Name: "l", Column: "c2", Kind: List, Separator: "|", PoolMean: true},
+		{Name: "c2", Kind: Categorical, Missing: "m"}, {Name: "x", Kind: Cross, Parts: []string{"c1", "c2"}}}
+	f.Fuzz(func(t *testing.T, data []byte, chunk uint16) {
+		if len(data) == 0 || len(data) > 1<<12 {
+			return
+		}
+		for _, c := range []Columns{plain, {Header: true}, {}, {Features: features, Missing: []string{"?"}}} {
+			for _, format := range []string{CSV, TSV} {
+				path := write(t, string(data))
+				o := Options{Batch: 3, MaxBad: 1 << 20}
+				if p, err := NewColumnsPlan(path, format, math.MaxInt64, c); err == nil {
+					if _, err := all(p, o); err != nil {
+						require.ErrorContains(t, err, "a quote is opened")
+					}
+				}
+				p, err := NewColumnsPlan(path, format, 1<<40, c)
+				if err != nil {
+					require.ErrorIs(t, err, ErrColumns)
+					continue
+				}
+				whole, err := all(p, o)
+				require.NoError(t, err)
+				small, err := NewColumnsPlan(path, format, int64(chunk)+1, c)
+				require.NoError(t, err)
+				parts, err := all(small, o)
+				require.NoError(t, err)
+				require.Equal(t, whole, parts)
+			}
+		}
+	})
+}
+
+// census writes rows lines like those of the UCI adult file.
+func census(tb testing.TB, rows int) (string, Columns) {
+	tb.Helper()
+	var s strings.Builder
+	s.WriteString("age,work,edu,gain,hours,y\n")
+	for i := range rows {
+		fmt.Fprintf(&s, "%d, Private-%d, \"Some-college\", %d, %d.5, %d\n", i%80, i%9, i*i%99999, i%60, i%2)
+	}
+	path := filepath.Join(tb.TempDir(), "census.csv")
+	require.NoError(tb, os.WriteFile(path, []byte(s.String()), 0o600))
+	return path, Columns{Header: true, Label: "y", Weight: "age", Features: []Feature{
+		{Name: "age", Kind: Numeric, Transform: Standard, Mean: 38, Stddev: 13}, {Name: "work", Kind: Categorical},
+		{Name: "edu", Kind: Categorical}, {Name: "gain", Kind: Numeric, Transform: Log1p}, {Name: "hours", Kind: Numeric},
+		{Name: "both", Kind: Cross, Parts: []string{"work", "edu"}}}}
+}
+
+// TestCSVAllocatesNothing once memory has grown to its size.
+func TestCSVAllocatesNothing(t *testing.T) {
+	path, c := census(t, 40000)
+	for _, shuffle := range []bool{false, true} {
+		r, err := withColumns(t, 1<<40, c, path).Open(t.Context(), 0, Options{Batch: 64, Shuffle: shuffle})
+		require.NoError(t, err)
+		defer r.Close()
+		var b Batch
+		for range 20 {
+			require.NoError(t, r.Next(&b))
+		}
+		require.Zero(t, testing.AllocsPerRun(100, func() { require.NoError(t, r.Next(&b)) }))
+	}
+}
+
+// BenchmarkCSV reads a file like a census.
+func BenchmarkCSV(b *testing.B) {
+	path, c := census(b, 20000)
+	p := withColumns(b, 1<<40, c, path)
+	b.SetBytes(p.Files[0].Size)
+	for b.Loop() {
+		r, err := p.Open(b.Context(), 0, Options{Batch: 256, Bits: 20})
+		require.NoError(b, err)
+		var batch Batch
+		for !batch.Last {
+			require.NoError(b, r.Next(&batch))
+		}
+		require.NoError(b, r.Close())
+		batch.Last = false
+	}
+	b.ReportMetric(20000*float64(b.N)/b.Elapsed().Seconds(), "records/s")
+}
