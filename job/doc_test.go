@@ -28,7 +28,8 @@ func page(t *testing.T, name string) string {
 func rows(text string) map[string][]string {
 	all := make(map[string][]string)
 	for line := range strings.Lines(text) {
-		if cells := strings.Split(strings.TrimSpace(line), "|"); len(cells) > 3 {
+		line = strings.ReplaceAll(strings.TrimSpace(line), `\|`, "¦")
+		if cells := strings.Split(line, "|"); len(cells) > 3 {
 			for i := range cells {
 				cells[i] = strings.TrimSpace(cells[i])
 			}
@@ -47,9 +48,12 @@ func fields(of reflect.Type, prefix string) []string {
 			continue
 		}
 		path, _, _ := strings.Cut(prefix+tag, ",")
-		if of.Field(i).Type.Kind() == reflect.Struct {
-			paths = append(paths, fields(of.Field(i).Type, path+".")...)
+		switch kind := of.Field(i).Type; {
+		case kind.Kind() == reflect.Struct:
+			paths = append(paths, fields(kind, path+".")...)
 			continue
+		case kind.Kind() == reflect.Slice && kind.Elem().Kind() == reflect.Struct:
+			paths = append(paths, fields(kind.Elem(), path+"[].")...)
 		}
 		paths = append(paths, path)
 	}
@@ -91,7 +95,7 @@ func TestSpecPage(t *testing.T) {
 	for _, kind := range []string{"sgd", "momentum", "nesterov", "adam", "ftrl"} {
 		types[kind] = decode(least + "optimizer: {type: " + kind + "}\n")
 	}
-	required := map[string]bool{"job": true, "data.train": true, "model.type": true}
+	required := map[string]bool{"job": true, "data.train": true, "model.type": true, "features[].name": true}
 	known := fields(reflect.TypeFor[job.Spec](), "")
 	require.Greater(t, len(known), 25)
 	for _, path := range known {
@@ -141,8 +145,14 @@ func TestSpecPageRefusals(t *testing.T) {
 	}
 	refused("train.window=2")
 	refused("data.train=s3://bucket/x")
+	columns := strings.Replace(least, "train: [d]", "train: [d], format: csv, label: y", 1)
+	for field, name := range map[string]string{"type: vector": "type", "type: list, table: t": "table", "type: list, dim: 4": "dim"} {
+		_, err := job.ParseSpec([]byte(columns), "", []string{"features=[{name: f, " + field + "}]"})
+		require.ErrorContains(t, err, "not implemented in this version", field)
+		require.Contains(t, text, "`features[]."+name+"`")
+	}
 	names := regexp.MustCompile("`([a-z0-9_.]+)`").FindAllStringSubmatch(table["fields"][0], -1)
-	require.Len(t, names, 10)
+	require.Len(t, names, 5)
 	for _, name := range names {
 		refused(name[1] + "=1")
 	}

@@ -83,9 +83,13 @@ func (f field) text() string {
 	case v.Kind() == reflect.Slice:
 		items := make([]string, v.Len())
 		for i := range items {
-			items[i] = quote(v.Index(i).String())
+			items[i] = field{path: f.path, value: v.Index(i)}.text()
 		}
 		return "[" + strings.Join(items, ",") + "]"
+	case v.Kind() == reflect.Struct: // an entry of a list
+		var b strings.Builder
+		writeSection(&b, v, f.path)
+		return b.String()
 	case v.Kind() == reflect.Map:
 		items := make([]string, 0, v.Len())
 		for _, k := range v.MapKeys() {

@@ -69,6 +69,7 @@ func ParseSpec(text []byte, dir string, sets []string, opts ...Option) (*Spec, e
 	spec := defaults()
 	p.section(root, reflect.ValueOf(spec).Elem(), "")
 	spec.places = p.places
+	spec.adjustColumns(p.places)
 	spec.Optimizer.adjust(p.places)
 	if dir != "" {
 		if err := spec.resolve(dir); err != nil {
@@ -253,7 +254,8 @@ func (p *parse) field(n *yaml.Node, f field) {
 	}
 }
 
-// list reads a list of strings; a single string stands for a list of one.
+// list reads a list of texts or numbers, for which a single one stands too, or
+// of mappings.
 func (p *parse) list(n *yaml.Node, f field) {
 	items := []*yaml.Node{n}
 	switch n.Kind {
@@ -264,18 +266,30 @@ func (p *parse) list(n *yaml.Node, f field) {
 		p.add(f.path, "must be a list, not %s", describe(n))
 		return
 	}
-	list := make([]string, 0, len(items))
+	if f.value.Type().Elem().Kind() == reflect.Struct && n.Kind != yaml.SequenceNode {
+		p.add(f.path, "must be a list, not %s", describe(n))
+		return
+	}
+	list := reflect.MakeSlice(f.value.Type(), 0, len(items))
 	for i, item := range items {
 		item = resolveAlias(item)
 		path := fmt.Sprintf("%s[%d]", f.path, i)
 		p.places[path] = place{line: item.Line, set: p.sets[n]}
-		if item.Kind != yaml.ScalarNode || item.Tag == "!!null" || item.Value == "" {
+		value := reflect.New(f.value.Type().Elem()).Elem()
+		if value.Kind() != reflect.String {
+			p.field(item, field{path: path, value: value})
+			list = reflect.Append(list, value)
+			continue
+		}
+		empty := item.Value == "" && f.path != "data.csv.missing"
+		if item.Kind != yaml.ScalarNode || item.Tag == "!!null" || empty {
 			p.add(path, "must be a text, not %s", describe(item))
 			continue
 		}
-		list = append(list, item.Value)
+		value.SetString(item.Value)
+		list = reflect.Append(list, value)
 	}
-	f.value.Set(reflect.ValueOf(list))
+	f.value.Set(list)
 }
 
 // mapping reads a mapping from text to text.

@@ -17,6 +17,9 @@ type Spec struct {
 	Job string `spec:"job"`
 	// Data says what is read and how it is cut.
 	Data Data `spec:"data"`
+	// Features says what becomes of the columns of csv and tsv. Without it
+	// every column but label, weight and group is taken.
+	Features []Feature `spec:"features,omitempty"`
 	// Model says what is trained.
 	Model Model `spec:"model"`
 	// Optimizer says how gradients change parameters.
@@ -52,6 +55,13 @@ type Data struct {
 	// Chunk is the unit of dispatch in input bytes; WholeFile for `file`.
 	// Default 1MiB.
 	Chunk Bytes `spec:"chunk"`
+	// CSV describes the files of the formats csv and tsv.
+	CSV CSV `spec:"csv,omitempty"`
+	// Label, Weight and Group name columns of csv and tsv. Label is required
+	// there.
+	Label  string `spec:"label,omitempty"`
+	Weight string `spec:"weight,omitempty"`
+	Group  string `spec:"group,omitempty"`
 	// MaxBadRecords is how many broken records a chunk may have; more of them
 	// fail the chunk. Default 0.
 	MaxBadRecords int `spec:"max_bad_records"`
@@ -184,6 +194,8 @@ type Run struct {
 // The values of enumerated fields.
 const (
 	FormatLibsvm      = "libsvm"
+	FormatCSV         = "csv"
+	FormatTSV         = "tsv"
 	OptimizerSGD      = "sgd"
 	OptimizerMomentum = "momentum"
 	OptimizerNesterov = "nesterov"

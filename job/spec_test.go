@@ -130,7 +130,7 @@ func TestRefused(t *testing.T) {
 		"unknown mode":           {"train: {mode: asinc}", `line 4: train.mode: "asinc" is not one of async; did you mean async?`},
 		"later window":           {"train: {window: 2}", "line 4: train.window: more than 1 is not implemented in this version"},
 		"negative window":        {"train: {window: -1}", "line 4: train.window: must be at least 0, is -1"},
-		"features":               {"features: []", "line 4: features: not implemented in this version"},
+		"features":               {"features: []", "line 4: features: only the formats csv and tsv have columns, not libsvm"},
 		"warm start":             {"init: {from: x}", "line 4: init: not implemented in this version"},
 		"no shards":              {"shards: 0", "line 4: shards: must be at least 1, is 0"},
 		"short lease":            {"lease_ttl: 1s", "line 4: lease_ttl: must be at least 2s, is 1s"},
@@ -168,8 +168,8 @@ func TestRefused(t *testing.T) {
 		"no data at all":     {"job: j\nmodel: {type: count}", "data.train: missing: nothing to train on"},
 		"an empty path":      {"job: j\ndata: {train: ['']}\nmodel: {type: count}", "line 2: data.train[0]: must be a text, not nothing\nline 2: data.train: missing: nothing to train on"},
 		"object storage":     {"job: j\ndata: {train: ['s3://b/x']}\nmodel: {type: count}", "line 2: data.train[0]: s3://b/x: object storage is not implemented in this version"},
-		"later format":       {"job: j\ndata: {train: d, format: csv}\nmodel: {type: count}", "line 2: data.format: csv is not implemented in this version"},
-		"columns":            {"job: j\ndata:\n  train: d\n  csv: {header: true}\nmodel: {type: count}", "line 4: data.csv: not implemented in this version"},
+		"later format":       {"job: j\ndata: {train: d, format: vw}\nmodel: {type: count}", "line 2: data.format: vw is not implemented in this version"},
+		"columns":            {"job: j\ndata:\n  train: d\n  csv: {header: true}\nmodel: {type: count}", "line 4: data.csv: only the formats csv and tsv have columns, not libsvm"},
 		"a bad size":         {"job: j\ndata: {train: d, chunk: 64kb}\nmodel: {type: count}", `line 2: data.chunk: "64kb" is no size; write for example 64KiB, 1MiB or file`},
 		"a negative size":    {"job: j\ndata: {train: d, chunk: -12582912TiB}\nmodel: {type: count}", `line 2: data.chunk: "-12582912TiB" is no size; write for example 64KiB, 1MiB or file`},
 		"an immense size":    {"job: j\ndata: {train: d, chunk: 9999999999TiB}\nmodel: {type: count}", "line 2: data.chunk: 9999999999TiB is too large"},
@@ -204,12 +204,12 @@ lease_ttl: 1s
 --set model.bits: must be at most 63, is 77
 --set train.passes: must be at least 1, is 0
 s.yaml:2: data.trian: unknown field; did you mean train?
-s.yaml:2: data.label: not implemented in this version
 s.yaml:2: data.train: missing: nothing to train on
 s.yaml:2: data.chunk: must be at least 1 byte, is 0
+s.yaml:2: data.label: only the formats csv and tsv have columns, not libsvm
 s.yaml:3: train.mode: sync is not implemented in this version
 s.yaml:3: train.batch: must be at least 1, is -5
-s.yaml:4: features: not implemented in this version
+s.yaml:4: features: only the formats csv and tsv have columns, not libsvm
 s.yaml:5: model.type: "logitic" is not one of logistic, linear; did you mean logistic?
 s.yaml:6: lease_ttl: must be at least 2s, is 1s`)
 	_, err = job.ParseSpec([]byte(strings.Replace(least, "count", "fm", 1)), "", nil, job.Models("count"))

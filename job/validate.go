@@ -30,24 +30,25 @@ func defaults() *Spec {
 // later tells fields that the contract has and this version does not implement.
 func later(path string) bool {
 	switch path {
-	case "features", "init", "data.csv", "data.label", "data.weight", "data.group", "data.follow",
-		"model.dim", "model.hidden", "model.classes":
+	case "init", "data.follow", "model.dim", "model.hidden", "model.classes":
 		return true
 	}
-	return false
+	return laterOfFeature.MatchString(path)
 }
 
 // The values of enumerated fields: those of this version, and later ones.
 var (
-	formats      = choice{now: []string{FormatLibsvm}, later: []string{"csv", "tsv", "vw", "libffm", "parquet", "recordio", "tfrecord"}}
-	optimizers   = choice{now: []string{OptimizerSGD, OptimizerMomentum, OptimizerNesterov, OptimizerAdagrad, OptimizerAdam, OptimizerFTRL}}
-	schedules    = []string{ScheduleConstant, ScheduleLinear, ScheduleExponential, ScheduleCosine}
-	reductions   = choice{now: []string{ReductionMean, ReductionSum}}
-	modes        = choice{now: []string{ModeAsync}, later: []string{"sync"}}
-	policies     = choice{now: []string{PolicyReplay}, later: []string{"skip"}}
-	laterModels  = []string{"softmax", "fm", "mlp", "widedeep", "deepfm", "mf"}
-	namePattern  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
-	schemePrefix = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9+.-]*://`)
+	formats     = choice{now: []string{FormatLibsvm, FormatCSV, FormatTSV}, later: []string{"vw", "libffm", "parquet", "recordio", "tfrecord"}}
+	optimizers  = choice{now: []string{OptimizerSGD, OptimizerMomentum, OptimizerNesterov, OptimizerAdagrad, OptimizerAdam, OptimizerFTRL}}
+	schedules   = []string{ScheduleConstant, ScheduleLinear, ScheduleExponential, ScheduleCosine}
+	reductions  = choice{now: []string{ReductionMean, ReductionSum}}
+	modes       = choice{now: []string{ModeAsync}, later: []string{"sync"}}
+	policies    = choice{now: []string{PolicyReplay}, later: []string{"skip"}}
+	laterModels = []string{"softmax", "fm", "mlp", "widedeep", "deepfm", "mf"}
+	// A feature of models that have several tables.
+	laterOfFeature = regexp.MustCompile(`^features\[\d+\]\.(table|dim)$`)
+	namePattern    = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]{0,62}$`)
+	schemePrefix   = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9+.-]*://`)
 )
 
 type choice struct{ now, later []string }
@@ -100,6 +101,7 @@ func (s *Spec) check(p *problems, o options) {
 		p.add("job", "%v", err)
 	}
 	s.checkData(p, o)
+	s.checkColumns(p)
 	s.checkModel(p, o)
 	s.Optimizer.check(p)
 	modes.check(p, "train.mode", s.Train.Mode)

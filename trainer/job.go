@@ -18,8 +18,8 @@ import (
 // planData lists the files and cuts them; data that is missing or empty at the
 // start is an error of configuration.
 func planData(spec *job.Spec, paths []string) (*reader.Plan, error) {
-	plan, err := reader.NewPlan(paths, spec.Data.Format, int64(spec.Data.Chunk))
-	if errors.Is(err, reader.ErrNoData) {
+	plan, err := newPlan(spec, paths)
+	if errors.Is(err, reader.ErrNoData) || errors.Is(err, reader.ErrColumns) {
 		return nil, job.Exit(job.ExitUsage, err)
 	}
 	return plan, err
@@ -136,7 +136,7 @@ func (t *Trainer) checkData(ctx context.Context, j job.Job) (*reader.Plan, error
 	if err != nil {
 		return nil, err
 	}
-	plan, err := reader.NewPlan(j.Spec.Data.Train, j.Spec.Data.Format, int64(j.Spec.Data.Chunk))
+	plan, err := newPlan(j.Spec, j.Spec.Data.Train)
 	if err != nil {
 		return nil, job.Exit(job.ExitData, fmt.Errorf("the data that the job trains on: %w", err))
 	}
