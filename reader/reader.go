@@ -149,7 +149,7 @@ func (r *Reader) Close() error {
 	}
 	r.src.f = nil
 	if r.table != nil {
-		r.table.parser = nil
+		r.table.parser, r.table.visit, r.table.broken = nil, nil, false
 	}
 	if r.stream != nil {
 		r.stream.close()

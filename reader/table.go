@@ -27,6 +27,10 @@ type table struct {
 	l       *layout
 	// multiline: line breaks in quotes are allowed, as the chunk is the file.
 	multiline bool
+	// visit sees the cells of each record that has as many as there are columns.
+	visit func(cells [][]byte)
+	// broken: a line break in quotes was met.
+	broken bool
 
 	cells   [][]byte
 	scratch []byte
@@ -51,6 +55,9 @@ func (t *table) record(b []byte, i, end int, keys []uint64, vals []float32, n in
 		t.flaw(fieldCount, "", nil)
 		t.found, t.want = len(t.cells), len(t.l.names)
 		return next, n, bad
+	}
+	if t.visit != nil {
+		t.visit(t.cells)
 	}
 	if !t.special() {
 		return next, n, bad
@@ -155,6 +162,7 @@ func (t *table) quoted(b []byte, i, end int) (int, status) {
 		}
 		if b[j] == '\n' {
 			if t.multiline && j+1 < end {
+				t.broken = true
 				i = j + 1
 				continue
 			}

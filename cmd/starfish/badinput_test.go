@@ -30,6 +30,13 @@ func TestBadInput(t *testing.T) {
 	write("unlabelled", "1:1 2:1\n")
 	write("binary", "\x7fELF\x02\x01\x01\x00\x00\xff\xfe\x00\x01\n\x00\x00\x9c\n")
 	write("nothing/_hidden", "1 1:1\n")
+	write("table.csv", "y,a\n1,x\n0,x,3\n")
+	write("weights.csv", "y,w\n1,-1\n")
+	write("quote.csv", "y,a\n1,\"x\ny\"\n")
+	write("cut.gz", "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x33\x54")
+	csv := func(data string, more ...string) string {
+		return strings.Replace(spec(data, more...), "]}", "], format: csv, label: y}", 1)
+	}
 	cases := map[string]struct {
 		spec string
 		args []string
@@ -47,6 +54,15 @@ func TestBadInput(t *testing.T) {
 		"label missing":         {spec: spec("unlabelled"), code: 1, says: []string{"unlabelled:1"}},
 		"no such model":         {spec: strings.Replace(spec("good"), "logistic", "oracle", 1), code: 2, says: []string{"oracle"}},
 		"a field of later":      {spec: spec("good"), args: []string{"--set", "train.mode=sync"}, code: 2, says: []string{"train.mode", "sync"}},
+		"csv given as libsvm":   {spec: spec("table.csv"), code: 1, says: []string{"table.csv:1", "label"}},
+		"libsvm given as csv":   {spec: csv("good"), code: 2, says: []string{"good", `no column "y"`}},
+		"csv without label":     {spec: csv("table.csv"), args: []string{"--set", "data.label="}, code: 2, says: []string{"data.label"}},
+		"no such column":        {spec: csv("table.csv", "features: [{name: b, type: numeric}]"), code: 2, says: []string{"table.csv", `no column "b"`}},
+		"too many fields":       {spec: csv("table.csv"), code: 1, says: []string{"table.csv:3", "3 fields instead of 2"}},
+		"a negative weight":     {spec: csv("weights.csv"), args: []string{"--set", "data.weight=w"}, code: 1, says: []string{"weights.csv:2", "weight"}},
+		"a quoted line break":   {spec: csv("quote.csv"), code: 1, says: []string{"quote.csv:2", "chunk: file"}},
+		"a truncated file":      {spec: spec("cut.gz"), code: 1, says: []string{"cut.gz: byte 12", "truncated"}},
+		"a type of later":       {spec: csv("table.csv", "features: [{name: a, type: list, table: t}]"), code: 2, says: []string{":5", "features[0].table"}},
 		"not YAML":              {spec: "job: [", code: 2, says: []string{"spec.yaml"}},
 		"no such directory":     {spec: spec("good"), args: []string{"--dir", filepath.Join(dir, "good", "sub")}, code: 2, says: []string{"--dir"}},
 		"no etcd there":         {spec: spec("good"), args: []string{"--etcd-endpoints", "127.0.0.1:1", "--etcd-timeout", "500ms", "--dir", filepath.Join(dir, "no-etcd")}, code: 3, says: []string{"127.0.0.1:1"}},

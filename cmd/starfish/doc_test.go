@@ -71,6 +71,7 @@ func TestFlagsPage(t *testing.T) {
 		"trainer": {call: []string{"trainer"}, headings: []string{"Flags of both daemons", "trainer"}},
 		"run":     {call: []string{"starfish", "run"}, headings: []string{"starfish run"}},
 		"status":  {call: []string{"starfish", "status"}, headings: []string{"starfish status, starfish export"}, others: []string{"checkpoint-dir"}},
+		"inspect": {call: []string{"starfish", "inspect-data"}, headings: []string{"starfish inspect-data"}},
 		"export":  {call: []string{"starfish", "export"}, headings: []string{"starfish status, starfish export"}, others: []string{"watch"}},
 	}
 	for name, c := range cases {

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"starfish/job"
+)
+
+// trained runs a job over one csv file, in one batch a pass so that it does
+// not matter how records are cut, and gives its result and exported model.
+func trained(t *testing.T, content, more string) (job.Result, map[string]float64, string) {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "d.csv"), []byte(content), 0o644))
+	spec := `
+job: weights
+data: {train: [d.csv], test: [d.csv], format: csv, chunk: file, label: y` + more + `}
+features: [{name: x, type: numeric}, {name: c, type: categorical}]
+model: {type: logistic}
+optimizer: {type: sgd, learning_rate: 0.002, reduction: sum}
+train: {passes: 20, batch: 4096, shuffle: false, window: 0}
+run: {pservers: 1, trainers: 1}
+`
+	file := filepath.Join(dir, "spec.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(spec), 0o644))
+	out := filepath.Join(dir, "model.txt")
+	r := newCall(t, "run", "-f", file, "--result", "-", "--export", out).succeed().result()
+	values := make(map[string]float64)
+	text := exported(t, out)
+	for line := range strings.Lines(text) {
+		cells := strings.Fields(line)
+		v, err := strconv.ParseFloat(cells[2], 64)
+		require.NoError(t, err)
+		values[cells[0]+" "+cells[1]] = v
+	}
+	return r, values, text
+}
+
+// A record with a weight trains and measures what as many records do; weight 0
+// is counted and does nothing; weight 1 is no weight.
+func TestWeights(t *testing.T) {
+	var weighted, repeated, ones, none strings.Builder
+	weighted.WriteString("x,c,w,y\n")
+	ones.WriteString("x,c,w,y\n")
+	repeated.WriteString("x,c,y\n")
+	none.WriteString("x,c,y\n")
+	for i := range 200 {
+		x, c, y, w := math.Sin(float64(i)), i%3, (i*7%11)/6, i%4
+		fmt.Fprintf(&weighted, "%v,k%d,%d,%d\n", x, c, w, y)
+		fmt.Fprintf(&ones, "%v,k%d,1,%d\n", x, c, y)
+		fmt.Fprintf(&none, "%v,k%d,%d\n", x, c, y)
+		for range w {
+			fmt.Fprintf(&repeated, "%v,k%d,%d\n", x, c, y)
+		}
+	}
+	r, model, _ := trained(t, weighted.String(), ", weight: w")
+	r2, model2, _ := trained(t, repeated.String(), "")
+	require.EqualValues(t, 20*200, r.Records)
+	require.EqualValues(t, 20*300, r2.Records)
+	require.Len(t, model, 5)
+	require.Len(t, model2, 5)
+	for name, v := range model {
+		require.InDelta(t, model2[name], v, 1e-5, name)
+		require.NotZero(t, v, name)
+	}
+	for name, v := range r.Test.Metrics {
+		require.InDelta(t, *r2.Test.Metrics[name], *v, 1e-6, name)
+	}
+	_, _, with := trained(t, ones.String(), ", weight: w")
+	_, _, without := trained(t, none.String(), "")
+	require.Equal(t, without, with)
+}
