@@ -22,14 +22,24 @@
 // with Shuffle the records are permuted within windows of Window records by
 // (seed, pass, chunk), and this permutation is part of the formats.
 //
+// # Formats
+//
+// Libsvm text carries its own keys. CSV and TSV have Columns: they say which
+// is the label, and what keys and values the others make. NewColumnsPlan reads
+// the first line of each file to find them. Files that end in .gz or .zst are
+// decompressed; such a file is one chunk. Inspect looks through a file and
+// says what its columns hold.
+//
 // # Errors
 //
-// ErrNoData: there is nothing to plan; a mistake in the configuration.
+// ErrNoData: there is nothing to plan; ErrColumns: a file does not have the
+// columns that are asked for. Both are mistakes in the configuration.
 //
 // ErrData: a planned file vanished, changed or became unreadable. Fatal to the
 // process: its view of the data is not that of the job.
 //
-// ErrBadData: the chunk has more bad records than allowed. Fatal to the chunk
+// ErrBadData: the chunk has more bad records than allowed, or is damaged
+// beyond telling its records apart. Fatal to the chunk
 // only; the error names file, line and reason.
 //
 // Everything else is a context's error. A Plan may be used by many goroutines

@@ -77,10 +77,16 @@ func NewColumnsPlan(paths []string, format string, chunk int64, columns Columns)
 	}
 	p.columns = c
 	p.layouts = make([]atomic.Pointer[layout], len(p.Files))
+	records := false
 	for i := range p.Files {
 		if err := p.lookAtColumns(i); err != nil {
 			return nil, err
 		}
+		l := p.layouts[i].Load()
+		records = records || l == nil || compressed(p.Files[i].Path) || l.start < p.Files[i].Size
+	}
+	if !records {
+		return nil, fmt.Errorf("reader: %s: %w: every file has nothing but its header", strings.Join(paths, ", "), ErrNoData)
 	}
 	return p, nil
 }
@@ -159,6 +165,18 @@ func (p *Plan) cut() {
 			p.first[i+1] += (f.Size - 1) / p.Chunk
 		}
 	}
+}
+
+// Unsplit is the number of files that are one chunk because they are
+// compressed, and the size of the largest.
+func (p *Plan) Unsplit() (files int, largest int64) {
+	for _, f := range p.Files {
+		if compressed(f.Path) {
+			files++
+			largest = max(largest, f.Size)
+		}
+	}
+	return files, largest
 }
 
 // oneChunk tells whether file i is one chunk, whatever its size.

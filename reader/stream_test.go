@@ -3,7 +3,6 @@ package reader
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -68,7 +67,7 @@ func TestCompressed(t *testing.T) {
 			require.EqualValues(t, 1, p.Chunks())
 			got, err := all(p, Options{Batch: 1000})
 			require.NoError(t, err)
-			require.Equal(t, len(want), len(got), "%s %s", name, suffix)
+			require.Len(t, got, len(want), "%s %s", name, suffix)
 			require.Equal(t, want[12345], got[12345])
 			rest, _, err := records(p, 0, Options{Batch: 1000}, 29)
 			require.NoError(t, err)
@@ -153,7 +152,7 @@ func TestUnreadableIsNoDamage(t *testing.T) {
 	s := newStream("x.gz", broken{}, 100)
 	_, err := s.ReadAt(make([]byte, 10), 0)
 	var d *damage
-	require.False(t, errors.As(err, &d))
+	require.NotErrorAs(t, err, &d)
 	require.ErrorIs(t, err, os.ErrPermission)
 }
 

@@ -143,7 +143,18 @@ func (t *Trainer) checkData(ctx context.Context, j job.Job) (*reader.Plan, error
 	if d := plan.Diff(manifest.Files); d != "" {
 		return nil, job.Exitf(job.ExitData, "this process sees other data than the job: %s", d)
 	}
+	t.describe(plan)
 	return plan, nil
+}
+
+// describe says what is special about the files.
+func (t *Trainer) describe(plan *reader.Plan) {
+	if n := len(plan.Skipped); n > 0 {
+		t.cfg.Log.WithField("files", n).WithField("first", plan.Skipped[0]).Info("names in directories were passed over")
+	}
+	if n, largest := plan.Unsplit(); n > 0 {
+		t.cfg.Log.WithField("files", n).WithField("largest_bytes", largest).Info("each compressed file is one chunk")
+	}
 }
 
 // queueConfig fills in what belongs to the job.
