@@ -172,6 +172,30 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
+// TestDirectoryOfSpark: parts with a header each, in a directory with files
+// that are no data.
+func TestDirectoryOfSpark(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"_SUCCESS": "", ".part-00000.csv.crc": "crc\x00", "part-00000.csv": "y,a\n1,1\n", "part-00001.csv": "y,a\n",
+		"part-00002.csv.gz": string(squeeze(t, ".gz", "y,a\n0,2\n")), "_temporary/part-00000.csv": "y,a\n7,7\n", "part-00003.csv": "",
+	} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+	p := withColumns(t, 4, plain, dir)
+	got, err := all(p, Options{Batch: 3})
+	require.NoError(t, err)
+	a := xxhash.Sum64String("a")
+	require.Equal(t, []string{fmt.Sprintf("1 %d:1", a), fmt.Sprintf("0 %d:2", a)}, got)
+	require.Len(t, p.Skipped, 3)
+	files, largest := p.Unsplit()
+	require.Equal(t, 1, files)
+	require.Equal(t, p.Files[2].Size, largest)
+}
+
 // TestFeatureKeysArePinned: the worked numbers of docs/formats.md; models that
 // were trained have them inside.
 func TestFeatureKeysArePinned(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 const evaluationBatch = 2048
 
 // evaluate predicts the test data with the values that the pservers hold. It
-// returns nil if the job has no test data.
+// returns nil if the job has no test data, or data of which only a part can be
+// read: metrics of another set of records would mislead.
 func (w *worker) evaluate(ctx context.Context) (*job.TestResult, error) {
 	if len(w.job.Spec.Data.Test) == 0 || w.pushOnly {
 		return nil, nil
@@ -34,7 +35,12 @@ func (w *worker) evaluate(ctx context.Context) (*job.TestResult, error) {
 	defer session.Close()
 	e := &evaluation{w: w, session: session, metrics: w.evaluator.NewMetrics()}
 	for chunk := range plan.Chunks() {
-		if err := e.chunk(ctx, plan, chunk); err != nil {
+		err := e.chunk(ctx, plan, chunk)
+		if errors.Is(err, reader.ErrBadData) { // trying again would not mend it
+			w.log.WithError(err).Error("the test data are damaged: the result has no test metrics")
+			return nil, nil
+		}
+		if err != nil {
 			return nil, fmt.Errorf("evaluate: %w", err)
 		}
 	}

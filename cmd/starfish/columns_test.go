@@ -78,3 +78,27 @@ func TestWeights(t *testing.T) {
 	_, _, without := trained(t, none.String(), "")
 	require.Equal(t, without, with)
 }
+
+// Test data of which a part cannot be read have no metrics; the job ends all
+// the same, and says why.
+func TestDamagedTestData(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, content string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	write("d.csv", "y,a\n1,x\n0,z\n")
+	write("t.csv.gz", "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\x33\x54")
+	write("spec.yaml", "job: d\ndata: {train: [d.csv], test: [t.csv.gz], format: csv, label: y}\nmodel: {type: logistic}\n")
+	logs := filepath.Join(dir, "run")
+	r := newCall(t, "run", "-f", filepath.Join(dir, "spec.yaml"), "--result", "-", "--dir", logs).succeed().result()
+	require.Nil(t, r.Test)
+	require.EqualValues(t, 2, r.Records)
+	said := ""
+	for _, name := range []string{"trainer-0.log", "trainer-1.log"} {
+		text, err := os.ReadFile(filepath.Join(logs, "logs", name))
+		require.NoError(t, err)
+		said += string(text)
+	}
+	require.Contains(t, said, "the result has no test metrics")
+	require.Contains(t, said, "t.csv.gz: byte 12: the compressed file is truncated")
+}
