@@ -118,7 +118,8 @@ type process struct {
 	mu   sync.Mutex
 	dead bool
 	// before is asked before each request to the store.
-	before fake.Hook
+	before  fake.Hook
+	trainer *trainer.Trainer // nil for a pserver
 }
 
 // intercept makes hook see each request to the store, before it is made.
@@ -253,6 +254,7 @@ func (c *cluster) trainerAt(name string, prepare func(*fake.Client), change ...f
 	}
 	t, err := trainer.New(cfg)
 	require.NoError(c.t, err)
+	p.trainer = t
 	return c.start(p, t.Run)
 }
 

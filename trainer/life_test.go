@@ -2,6 +2,7 @@ package trainer_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -145,5 +146,23 @@ func TestEverybodyDies(t *testing.T) {
 		c.trainer("other-1")
 		c.wait()
 		c.exact(1000, seen)
+	})
+}
+
+// Bad records within the limit are left out of every pass, and counted.
+func TestBadRecordsWithinTheLimitAreCounted(t *testing.T) {
+	file, seen := records(t, 300)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, append([]byte("1 5:x\n"), text...), 0o600))
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, file, "")
+		c.spec.Data.MaxBadRecords = 1
+		c.pserver("pserver-0")
+		c.pserver("pserver-1")
+		p := c.trainer("trainer-0")
+		c.wait()
+		c.exact(300, seen)
+		require.EqualValues(t, 2, p.trainer.Status().Bad, "once in each of two passes")
 	})
 }

@@ -8,8 +8,8 @@ import (
 
 // metrics are the trainer's counters, for Prometheus and for Status.
 type metrics struct {
-	records, batches, voids, chunks, repairs atomic.Int64
-	loss                                     atomicSum
+	records, batches, voids, chunks, repairs, bad atomic.Int64
+	loss                                          atomicSum
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -26,6 +26,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	counter("batches_total", "Batches that every shard has acknowledged.", &m.batches)
 	counter("void_batches_total", "Batches with a non-finite loss or gradient.", &m.voids)
 	counter("chunks_total", "Chunks that this trainer has completed.", &m.chunks)
+	counter("bad_records_total", "Bad records that were left out, within data.max_bad_records a chunk.", &m.bad)
 	counter("repairs_total", "Rounds that ended with a fault.", &m.repairs)
 	return m
 }

@@ -19,7 +19,9 @@ type Status struct {
 	Records int64  `json:"records"`
 	Batches int64  `json:"batches"`
 	Voids   int64  `json:"void_batches"`
-	Repairs int64  `json:"repairs"`
+	// Bad records were left out, within what the spec allows a chunk.
+	Bad     int64 `json:"bad_records"`
+	Repairs int64 `json:"repairs"`
 	// Loss is the mean loss of the records so far, each measured before its
 	// update; null before the first.
 	Loss *float64 `json:"loss"`
@@ -57,7 +59,7 @@ func (t *Trainer) Status() Status {
 	s := Status{
 		Job: t.cfg.Job, Name: t.cfg.Name, Incarnation: incarnation, Steward: steward, Waiting: starting,
 		Records: t.metrics.records.Load(), Batches: t.metrics.batches.Load(),
-		Voids: t.metrics.voids.Load(), Repairs: t.metrics.repairs.Load(), Loss: t.metrics.loss.mean(),
+		Voids: t.metrics.voids.Load(), Bad: t.metrics.bad.Load(), Repairs: t.metrics.repairs.Load(), Loss: t.metrics.loss.mean(),
 		Chunks: []etcdqueue.Task{},
 	}
 	if w != nil {
