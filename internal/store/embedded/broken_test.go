@@ -36,17 +36,17 @@ func TestDamagedDataAreAnError(t *testing.T) {
 // therefore each case is a process of its own.
 func TestAFullDiskIsAnError(t *testing.T) {
 	t.Parallel()
-	const variable = "EMBEDDED_TEST_FULL"
+	const variable, place = "EMBEDDED_TEST_FULL", "EMBEDDED_TEST_DIR"
 	if when := os.Getenv(variable); when != "" {
-		fmt.Println(fill(t, when))
-		os.Exit(0)
+		fmt.Println(fill(t, os.Getenv(place), when))
+		os.Exit(0) // without the clean-up, therefore the directory is the parent's
 	}
 	for when, says := range map[string]string{
 		"start": "start etcd in",
 		"later": "failed to ", // save the log, or commit to the database
 	} {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestAFullDiskIsAnError$")
-		cmd.Env = append(os.Environ(), variable+"="+when)
+		cmd.Env = append(os.Environ(), variable+"="+when, place+"="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
 		require.Contains(t, string(out), says)
@@ -56,7 +56,7 @@ func TestAFullDiskIsAnError(t *testing.T) {
 }
 
 // fill lets no file grow before or after the start and returns what etcd says.
-func fill(t *testing.T, when string) error {
+func fill(t *testing.T, dir, when string) error {
 	t.Helper()
 	signal.Ignore(unix.SIGXFSZ)
 	limit := func() {
@@ -65,7 +65,7 @@ func fill(t *testing.T, when string) error {
 	if when == "start" {
 		limit()
 	}
-	s, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir()})
+	s, err := embedded.Start(t.Context(), embedded.Config{Dir: dir})
 	if err != nil {
 		return err
 	}
