@@ -112,14 +112,7 @@ func (e *evaluation) batch(ctx context.Context) error {
 	}
 	e.scores = append(e.scores[:0], make([]float64, n)...)
 	e.w.evaluator.Predict(&it.step, e.scores)
-	width := max(it.data.LabelWidth, 1)
-	for i, p := range e.scores {
-		weight := 1.0
-		if it.data.Weights != nil {
-			weight = float64(it.data.Weights[i])
-		}
-		e.metrics.Add(p, float64(it.data.Labels[i*width]), weight)
-	}
+	model.AddBatch(e.metrics, &it.data, e.scores)
 	e.records += int64(n)
 	return nil
 }

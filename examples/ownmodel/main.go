@@ -81,12 +81,11 @@ func (poisson) NewMetrics() model.Metrics { return &deviance{} }
 // deviance is the mean deviance of the predictions: 0 is perfect.
 type deviance struct{ sum, n float64 }
 
-func (d *deviance) Add(prediction, label, weight float64) {
-	t := label - prediction
+func (d *deviance) Add(r model.Scored) {
+	label, weight := float64(r.Label), float64(r.Weight)
+	t := r.Prediction - label
 	if label > 0 {
-		t = label*math.Log(label/prediction) - t
-	} else {
-		t = -t
+		t += label * math.Log(label/r.Prediction)
 	}
 	d.sum += 2 * weight * t
 	d.n += weight

@@ -47,7 +47,7 @@ func TestPredictAndDeviance(t *testing.T) {
 	require.InDelta(t, math.Exp(0.1+0.4), out[1], 1e-6)
 
 	m := poisson{}.NewMetrics()
-	m.Add(3, 3, 1)
+	m.Add(model.Scored{Prediction: 3, Label: 3, Weight: 1})
 	require.InDelta(t, 0, *m.Result()[0].Value, 1e-12, "a perfect prediction")
 	require.Nil(t, poisson{}.NewMetrics().Result()[0].Value)
 }

@@ -44,5 +44,5 @@ func (count) NewMetrics() Metrics { return none{} }
 
 type none struct{}
 
-func (none) Add(float64, float64, float64) {}
-func (none) Result() []Metric              { return nil }
+func (none) Add(Scored)       {}
+func (none) Result() []Metric { return nil }

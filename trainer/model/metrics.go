@@ -2,15 +2,32 @@ package model
 
 import (
 	"math"
-	"slices"
+
+	"starfish/reader"
 )
 
-// Metrics collects the predictions of an evaluation.
+// Metrics collects the predictions of an evaluation. Values are weighted: a
+// record of weight w counts as w equal records of weight 1, and one of weight
+// 0 not at all. Sums are compensated, so that a metric depends on nothing but
+// the records and their order, and is correct to about 1e-12 whatever their
+// number.
 type Metrics interface {
-	// Add takes one record's prediction, label and weight.
-	Add(prediction, label, weight float64)
+	// Add takes one record.
+	Add(r Scored)
 	// Result gives the metrics in the order in which they are shown.
 	Result() []Metric
+}
+
+// Scored is one record of an evaluation.
+type Scored struct {
+	// Prediction is what Model.Predict wrote for the record.
+	Prediction float64
+	// Label and Weight as the reader gives them; a record without weight has 1.
+	Label, Weight float32
+	// Group says which records belong together, if Grouped. In data that has
+	// groups, records without one are the group 0.
+	Group   uint64
+	Grouped bool
 }
 
 // Metric is one value of an evaluation.
@@ -21,107 +38,78 @@ type Metric struct {
 	Reason string
 }
 
-// metric makes a Metric of a quotient that may not exist.
-func metric(name string, sum, weight float64) Metric {
-	switch value := sum / weight; {
-	case weight == 0:
-		return Metric{Name: name, Reason: "no record has a weight"}
-	case math.IsNaN(value) || math.IsInf(value, 0):
-		return Metric{Name: name, Reason: "a prediction is not finite"}
-	default:
-		return Metric{Name: name, Value: &value}
+// AddBatch adds the records of a batch; predictions has one for each. Whoever
+// evaluates does it through this function, so that the same records and
+// predictions give the same metrics everywhere.
+func AddBatch(m Metrics, b *reader.Batch, predictions []float64) {
+	width := max(b.LabelWidth, 1)
+	for i, p := range predictions {
+		r := Scored{Prediction: p, Label: b.Labels[i*width], Weight: 1, Grouped: b.Groups != nil}
+		if b.Weights != nil {
+			r.Weight = b.Weights[i]
+		}
+		if r.Grouped {
+			r.Group = b.Groups[i]
+		}
+		m.Add(r)
 	}
 }
 
-// squared has the metrics of regression: loss (the mean squared error), rmse.
-type squared struct{ sum, weight float64 }
+// sum adds numbers and keeps what rounding loses (A. Neumaier,
+// "Rundungsfehleranalyse einiger Verfahren zur Summation endlicher Summen",
+// 1974).
+type sum struct{ high, low float64 }
 
-func (m *squared) Add(prediction, label, weight float64) {
-	if weight == 0 {
+func (s *sum) add(x float64) {
+	t := s.high + x
+	if math.Abs(s.high) >= math.Abs(x) {
+		s.low += (s.high - t) + x
+	} else {
+		s.low += (x - t) + s.high
+	}
+	s.high = t
+}
+
+func (s *sum) value() float64 {
+	if v := s.high + s.low; !math.IsNaN(v) {
+		return v
+	}
+	return s.high // an infinite sum has no error that could be known
+}
+
+const (
+	noWeight  = "no record has a weight"
+	notFinite = "a prediction is not finite"
+)
+
+// known is a metric that exists, if it is finite.
+func known(name string, value float64) Metric {
+	if math.IsNaN(value) || math.IsInf(value, 0) {
+		return missing(name, notFinite)
+	}
+	return Metric{Name: name, Value: &value}
+}
+
+func missing(name, reason string) Metric { return Metric{Name: name, Reason: reason} }
+
+// squared has the metrics of regression: loss (the mean squared error), rmse.
+// A ratio of predictions to labels says nothing where labels have any sign.
+type squared struct{ errors, weight sum }
+
+func (m *squared) Add(r Scored) {
+	if r.Weight == 0 {
 		return
 	}
-	d := prediction - label
-	m.sum += weight * d * d
-	m.weight += weight
+	d := r.Prediction - float64(r.Label)
+	m.errors.add(float64(r.Weight) * d * d)
+	m.weight.add(float64(r.Weight))
 }
 
 func (m *squared) Result() []Metric {
-	loss := metric("loss", m.sum, m.weight)
-	rmse := Metric{Name: "rmse", Reason: loss.Reason}
-	if loss.Value != nil {
-		root := math.Sqrt(*loss.Value)
-		rmse.Value = &root
-	}
-	return []Metric{loss, rmse}
-}
-
-// binary has the metrics of a binary classifier: loss, auc, accuracy. It keeps
-// every prediction, because the area under the curve is computed exactly.
-type binary struct {
-	scored               []scored
-	loss, right, weights float64
-}
-
-type scored struct {
-	prediction, weight float64
-	positive           bool
-}
-
-func (m *binary) Add(prediction, label, weight float64) {
+	weight := m.weight.value()
 	if weight == 0 {
-		return
+		return []Metric{missing("loss", noWeight), missing("rmse", noWeight)}
 	}
-	positive := label > 0
-	probability := prediction
-	if !positive {
-		probability = 1 - prediction
-	}
-	m.loss -= weight * math.Log(clip(probability))
-	if (prediction >= 0.5) == positive {
-		m.right += weight
-	}
-	m.weights += weight
-	m.scored = append(m.scored, scored{prediction, weight, positive})
-}
-
-func (m *binary) Result() []Metric {
-	loss := metric("loss", m.loss, m.weights)
-	if loss.Value == nil { // then a prediction may be NaN, which has no rank
-		return []Metric{loss, {Name: "auc", Reason: loss.Reason}, {Name: "accuracy", Reason: loss.Reason}}
-	}
-	return []Metric{loss, m.area(), metric("accuracy", m.right, m.weights)}
-}
-
-// area is the probability that a positive record is ranked above a negative
-// one, ties counted ½ (Hanley and McNeil, "The meaning and use of the area
-// under a receiver operating characteristic curve", 1982), by weight.
-func (m *binary) area() Metric {
-	slices.SortFunc(m.scored, func(a, b scored) int {
-		switch {
-		case a.prediction < b.prediction:
-			return -1
-		case a.prediction > b.prediction:
-			return 1
-		}
-		return 0
-	})
-	var pairs, below, positives float64 // below: the weight of negatives ranked lower
-	for i := 0; i < len(m.scored); {
-		var up, down float64
-		tie := m.scored[i].prediction
-		for ; i < len(m.scored) && m.scored[i].prediction == tie; i++ {
-			if m.scored[i].positive {
-				up += m.scored[i].weight
-			} else {
-				down += m.scored[i].weight
-			}
-		}
-		pairs += up * (below + down/2)
-		below += down
-		positives += up
-	}
-	if below == 0 || positives == 0 {
-		return Metric{Name: "auc", Reason: "the test data has records of one class only"}
-	}
-	return metric("auc", pairs, positives*below)
+	loss := m.errors.value() / weight
+	return []Metric{known("loss", loss), known("rmse", math.Sqrt(loss))}
 }

@@ -46,9 +46,11 @@ func step(bias float32, weights map[uint64]float32, examples ...example) *model.
 	return &model.Step{Batch: b, Dense: [][]float32{{bias}}, DenseGrad: [][]float32{{0}}, Tables: []model.Table{t}}
 }
 
+func specOf(name string) *job.Spec { return &job.Spec{Model: job.Model{Type: name}} }
+
 func newModel(t *testing.T, name string) model.Model {
 	t.Helper()
-	m, err := model.New(&job.Spec{Model: job.Model{Type: name}})
+	m, err := model.New(specOf(name))
 	require.NoError(t, err)
 	return m
 }
@@ -199,97 +201,6 @@ func TestKnownValues(t *testing.T) {
 		require.Equal(t, []float32{3, 1}, s.Tables[0].Grad, "values, whatever they are")
 		require.Empty(t, m.NewMetrics().Result())
 	})
-}
-
-func values(metrics []model.Metric) map[string]float64 {
-	m := make(map[string]float64)
-	for _, x := range metrics {
-		if x.Value != nil {
-			m[x.Name] = *x.Value
-		} else {
-			m[x.Name] = -1
-		}
-	}
-	return m
-}
-
-func TestBinaryMetrics(t *testing.T) {
-	t.Parallel()
-	m := newModel(t, "logistic").NewMetrics()
-	m.Add(0.9, 1, 1)
-	m.Add(0.5, 1, 2)
-	m.Add(0.5, 0, 1)
-	m.Add(0.1, 0, 3)
-	m.Add(0.3, 0, 0)
-	got := m.Result()
-	require.Equal(t, []string{"loss", "auc", "accuracy"}, []string{got[0].Name, got[1].Name, got[2].Name})
-	v := values(got)
-	require.InDelta(t, -(math.Log(0.9)+2*math.Log(0.5)+math.Log(0.5)+3*math.Log(0.9))/7, v["loss"], 1e-12)
-	require.InDelta(t, (1*4+2*(3+0.5))/(3.0*4), v["auc"], 1e-12)
-	require.InDelta(t, (1+2+3)/7.0, v["accuracy"], 1e-12)
-}
-
-// TestAUC compares with the definition, over all pairs.
-func TestAUC(t *testing.T) {
-	t.Parallel()
-	rnd := rand.New(rand.NewPCG(5, 6))
-	m := newModel(t, "logistic").NewMetrics()
-	var p, y, w []float64
-	for range 300 {
-		p, y, w = append(p, float64(rnd.IntN(20))/20), append(y, float64(rnd.IntN(2))), append(w, rnd.Float64())
-		m.Add(p[len(p)-1], y[len(y)-1], w[len(w)-1])
-	}
-	var won, all float64
-	for i := range p {
-		for j := range p {
-			if y[i] != 1 || y[j] != 0 {
-				continue
-			}
-			all += w[i] * w[j]
-			switch {
-			case p[i] > p[j]:
-				won += w[i] * w[j]
-			case p[i] == p[j]:
-				won += w[i] * w[j] / 2
-			}
-		}
-	}
-	require.InDelta(t, won/all, values(m.Result())["auc"], 1e-12)
-}
-
-// TestUndefinedMetrics: what does not exist is nil with a reason, never NaN.
-func TestUndefinedMetrics(t *testing.T) {
-	t.Parallel()
-	logistic, linear := newModel(t, "logistic"), newModel(t, "linear")
-	for name, tc := range map[string]struct {
-		m       model.Metrics
-		add     [][3]float64
-		missing []string
-	}{
-		"one class":         {logistic.NewMetrics(), [][3]float64{{0.5, 1, 1}, {0.7, 1, 1}}, []string{"auc"}},
-		"no records":        {logistic.NewMetrics(), nil, []string{"loss", "auc", "accuracy"}},
-		"weights of zero":   {linear.NewMetrics(), [][3]float64{{1, 2, 0}}, []string{"loss", "rmse"}},
-		"not a number":      {logistic.NewMetrics(), [][3]float64{{math.NaN(), 1, 1}, {0.5, 0, 1}}, []string{"loss", "auc", "accuracy"}},
-		"infinite":          {linear.NewMetrics(), [][3]float64{{math.Inf(1), 1, 1}}, []string{"loss", "rmse"}},
-		"nothing's amiss":   {linear.NewMetrics(), [][3]float64{{3, 1, 1}}, nil},
-		"certain but wrong": {logistic.NewMetrics(), [][3]float64{{0, 1, 1}, {1, 0, 1}}, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for _, a := range tc.add {
-				tc.m.Add(a[0], a[1], a[2])
-			}
-			var missing []string
-			for _, x := range tc.m.Result() {
-				if x.Value == nil {
-					missing = append(missing, x.Name)
-					require.NotEmpty(t, x.Reason)
-					continue
-				}
-				require.False(t, math.IsNaN(*x.Value) || math.IsInf(*x.Value, 0))
-			}
-			require.Equal(t, tc.missing, missing)
-		})
-	}
 }
 
 func BenchmarkLogistic(b *testing.B) {
