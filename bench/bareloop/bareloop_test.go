@@ -2,14 +2,13 @@ package bareloop
 
 import (
 	"bytes"
-	"io"
 	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"starfish/bench/ctrgen"
+	"starfish/internal/ctrgen"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,7 +18,7 @@ func clicks(t *testing.T, n uint64) []byte {
 	var b bytes.Buffer
 	cfg := ctrgen.Default()
 	cfg.Bits = 16
-	_, err := ctrgen.Write(cfg, 0, n, map[string]io.Writer{"libsvm": &b})
+	_, err := ctrgen.Write(t.Context(), cfg, 0, n, "libsvm", &b, nil)
 	require.NoError(t, err)
 	return b.Bytes()
 }

@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"starfish/bench/bareloop"
-	"starfish/bench/ctrgen"
+	"starfish/internal/ctrgen"
 	"starfish/reader"
 )
 
@@ -135,7 +135,7 @@ func (c *config) data(stdout io.Writer) (string, error) {
 	defer f.Close()
 	cfg := ctrgen.Default()
 	cfg.Bits = bits
-	if _, err := ctrgen.Write(cfg, 0, c.rows, map[string]io.Writer{"libsvm": f}); err != nil {
+	if _, err := ctrgen.Write(context.Background(), cfg, 0, c.rows, "libsvm", f, nil); err != nil {
 		return "", err
 	}
 	if err := f.Close(); err != nil {

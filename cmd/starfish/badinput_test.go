@@ -117,6 +117,13 @@ func TestUsage(t *testing.T) {
 		"status in xml":      {[]string{"status", "-o", "xml"}, "-o"},
 		"no run there":       {[]string{"status", "--dir", t.TempDir()}, "no run here"},
 		"dir and etcd":       {[]string{"status", "--dir", "x", "--etcd-endpoints", "y"}, "exclude each other"},
+		"generate what":      {[]string{"generate", "crt"}, `did you mean "ctr"?`},
+		"generate how many":  {[]string{"generate", "ctr", "-o", "x"}, "--rows is missing"},
+		"generate to where":  {[]string{"generate", "ctr", "--rows", "1"}, "-o is missing"},
+		"generate in xml":    {[]string{"generate", "ctr", "--rows", "1", "-o", "x", "--format", "xml"}, `--format "xml" is none of ffm, libsvm, tsv`},
+		"too many bits":      {[]string{"generate", "ctr", "--rows", "1", "-o", "x", "--bits", "40"}, "--bits 40"},
+		"negative records":   {[]string{"generate", "ctr", "--rows", "-1", "-o", "x"}, "--rows"},
+		"generate nowhere":   {[]string{"generate", "ctr", "--rows", "1", "-o", "/absent/x"}, "-o: "},
 		"no etcd for status": {[]string{"status", "--job", "j"}, "--etcd-endpoints"},
 	}
 	for name, c := range cases {
@@ -132,7 +139,7 @@ func TestUsage(t *testing.T) {
 
 func TestHelpAndVersion(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{}, {"--help"}, {"run", "--help"}, {"status", "--help"}, {"export", "--help"}, {"version"}} {
+	for _, args := range [][]string{{}, {"--help"}, {"run", "--help"}, {"status", "--help"}, {"export", "--help"}, {"generate"}, {"generate", "ctr", "--help"}, {"version"}} {
 		c := newCall(t, args...).succeed()
 		require.NotEmpty(t, c.stdout.String(), args)
 		require.Empty(t, c.stderr.String(), args)

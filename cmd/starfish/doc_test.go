@@ -67,12 +67,13 @@ func TestFlagsPage(t *testing.T) {
 		headings []string
 		others   []string // flags of the tables that another command has
 	}{
-		"pserver": {call: []string{"pserver"}, headings: []string{"Flags of both daemons", "pserver"}},
-		"trainer": {call: []string{"trainer"}, headings: []string{"Flags of both daemons", "trainer"}},
-		"run":     {call: []string{"starfish", "run"}, headings: []string{"starfish run"}},
-		"status":  {call: []string{"starfish", "status"}, headings: []string{"starfish status, starfish export"}, others: []string{"checkpoint-dir"}},
-		"inspect": {call: []string{"starfish", "inspect-data"}, headings: []string{"starfish inspect-data"}},
-		"export":  {call: []string{"starfish", "export"}, headings: []string{"starfish status, starfish export"}, others: []string{"watch"}},
+		"pserver":  {call: []string{"pserver"}, headings: []string{"Flags of both daemons", "pserver"}},
+		"trainer":  {call: []string{"trainer"}, headings: []string{"Flags of both daemons", "trainer"}},
+		"run":      {call: []string{"starfish", "run"}, headings: []string{"starfish run"}},
+		"status":   {call: []string{"starfish", "status"}, headings: []string{"starfish status, starfish export"}, others: []string{"checkpoint-dir"}},
+		"inspect":  {call: []string{"starfish", "inspect-data"}, headings: []string{"starfish inspect-data"}},
+		"generate": {call: []string{"starfish", "generate", "ctr"}, headings: []string{"starfish generate ctr"}},
+		"export":   {call: []string{"starfish", "export"}, headings: []string{"starfish status, starfish export"}, others: []string{"watch"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -35,6 +35,6 @@ func command(s streams) *cobra.Command {
 	}
 	root.SetOut(s.out)
 	root.SetErr(s.err)
-	root.AddCommand(runCommand(s), statusCommand(s), exportCommand(s), inspectCommand(s), versionCommand(s))
+	root.AddCommand(runCommand(s), statusCommand(s), exportCommand(s), inspectCommand(s), generateCommand(s), versionCommand(s))
 	return root
 }

@@ -131,6 +131,9 @@ func (w workdir) readRun() (runFile, error) {
 
 // writeWhole writes a file so that it is there whole or not at all.
 func writeWhole(file string, write func(*os.File) error) error {
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return writeInto(file, write)
+	}
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
@@ -142,6 +145,18 @@ func writeWhole(file string, write func(*os.File) error) error {
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return nil
+}
+
+// writeInto writes to what is no file, like /dev/null, and stays what it is.
+func writeInto(file string, write func(*os.File) error) error {
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err == nil {
+		err = errors.Join(write(f), f.Close())
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)

@@ -47,11 +47,11 @@ func Execute(ctx context.Context, cmd *cobra.Command, args []string, stderr io.W
 func prepare(root *cobra.Command) {
 	root.SilenceErrors = true
 	root.SilenceUsage = true
-	root.SuggestionsMinimumDistance = 2 // edits that make a misspelt verb a known one
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return Usage("%w%s; `%s --help` lists the flags", err, nearFlag(c.Flags(), err), c.CommandPath())
 	})
 	visit(root, func(c *cobra.Command) {
+		c.SuggestionsMinimumDistance = 2 // edits that make a misspelt verb a known one
 		if c.Args == nil {
 			c.Args = noArgs
 		}

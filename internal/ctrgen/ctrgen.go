@@ -1,12 +1,12 @@
 // Package ctrgen makes a seeded, Criteo-like click log with a known best loss.
 //
-// A row has 13 counts and 26 categories, of cardinalities and skew as commonly
+// A record has 13 counts and 26 categories, of cardinalities and skew as commonly
 // reported for the public Criteo set. Its click is drawn from a logistic model
 // with a linear part over all fields and a pairwise part over ten of them, whose
 // coefficients are hashes of the seed, so that the Bayes-optimal loss of any
-// range of rows is known exactly.
+// range of records is known exactly.
 //
-// Row i depends only on (seed, i): any range of rows can be made on any machine,
+// Record i depends only on (seed, i): any range of records can be made on any machine,
 // in any order, and a train and a test set are two ranges.
 package ctrgen
 
@@ -16,7 +16,7 @@ import (
 	"math/rand/v2"
 )
 
-// The columns of a row.
+// The columns of a record.
 const (
 	Counts     = 13
 	Categories = 26
@@ -80,8 +80,8 @@ func criteoLike() columns {
 	return c
 }
 
-// Row is one row.
-type Row struct {
+// Record is one record.
+type Record struct {
 	Label  int
 	Logit  float64 // the true logit; the label is drawn from it
 	Linear float64 // its linear part, bias included
@@ -93,11 +93,11 @@ type Row struct {
 	distinct   int
 }
 
-// Keys is the number of distinct features of the row.
-func (r *Row) Keys() int { return r.distinct }
+// Keys is the number of distinct features of the record.
+func (r *Record) Keys() int { return r.distinct }
 
-// Maker makes rows. It is not safe for concurrent use; several makers of one
-// config make the same rows.
+// Maker makes records. It is not safe for concurrent use; several makers of one
+// config make the same records.
 type Maker struct {
 	cfg     Config
 	col     columns
@@ -136,8 +136,8 @@ func New(c Config) (*Maker, error) {
 	return m, nil
 }
 
-// Make makes row i. The order of the draws is part of the data set.
-func (m *Maker) Make(i uint64, r *Row) {
+// Make makes record i. The order of the draws is part of the data set.
+func (m *Maker) Make(i uint64, r *Record) {
 	c := &m.cfg
 	m.pcg.Seed(mix(c.Seed^0xabcdef), mix(i+1)^c.Seed*0x9e3779b97f4a7c15)
 	mask := uint64(1)<<c.Bits - 1
@@ -173,7 +173,7 @@ func (m *Maker) Make(i uint64, r *Row) {
 }
 
 // draw draws the value of field f.
-func (m *Maker) draw(f int, r *Row) uint64 {
+func (m *Maker) draw(f int, r *Record) uint64 {
 	if f >= Counts {
 		rank := m.zipf[f-Counts].Uint64()
 		v := uint32(hash3(99, uint64(f), rank))
@@ -189,7 +189,7 @@ func (m *Maker) draw(f int, r *Row) uint64 {
 }
 
 // sortIDs sorts the 39 ids by insertion and drops repeated ones.
-func (r *Row) sortIDs() {
+func (r *Record) sortIDs() {
 	r.sorted = r.ids
 	s := r.sorted[:]
 	for a := 1; a < len(s); a++ {

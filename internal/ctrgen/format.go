@@ -1,14 +1,10 @@
 package ctrgen
 
-import (
-	"encoding/binary"
-	"math"
-	"strconv"
-)
+import "strconv"
 
-// AppendLibsvm appends the row as libsvm text: the label, then key:1 of each
+// AppendLibsvm appends the record as libsvm text: the label, then key:1 of each
 // distinct feature.
-func (r *Row) AppendLibsvm(b []byte) []byte {
+func (r *Record) AppendLibsvm(b []byte) []byte {
 	b = append(b, byte('0'+r.Label))
 	for _, id := range r.sorted[:r.distinct] {
 		b = append(b, ' ')
@@ -18,8 +14,8 @@ func (r *Row) AppendLibsvm(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// AppendVW appends the row as text for Vowpal Wabbit, features hashed.
-func (r *Row) AppendVW(b []byte) []byte {
+// AppendVW appends the record as text for Vowpal Wabbit, features hashed.
+func (r *Record) AppendVW(b []byte) []byte {
 	if r.Label == 1 {
 		b = append(b, "1 |"...)
 	} else {
@@ -32,9 +28,9 @@ func (r *Row) AppendVW(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// AppendVWNamespaces appends the row as a user of Vowpal Wabbit would write it:
+// AppendVWNamespaces appends the record as a user of Vowpal Wabbit would write it:
 // a namespace a field, tokens as they are.
-func (r *Row) AppendVWNamespaces(b []byte) []byte {
+func (r *Record) AppendVWNamespaces(b []byte) []byte {
 	const names = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 	if r.Label == 1 {
 		b = append(b, '1')
@@ -56,8 +52,8 @@ func (r *Row) AppendVWNamespaces(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// AppendFFM appends the row as field:feature:value text, fields from 0.
-func (r *Row) AppendFFM(b []byte) []byte {
+// AppendFFM appends the record as field:feature:value text, fields from 0.
+func (r *Record) AppendFFM(b []byte) []byte {
 	b = append(b, byte('0'+r.Label))
 	for f, id := range r.ids {
 		b = append(b, ' ')
@@ -69,9 +65,9 @@ func (r *Row) AppendFFM(b []byte) []byte {
 	return append(b, '\n')
 }
 
-// AppendTSV appends the row in the layout of the Criteo set: the label, 13
+// AppendTSV appends the record in the layout of the Criteo set: the label, 13
 // counts, 26 words of eight hexadecimal digits, separated by tabs.
-func (r *Row) AppendTSV(b []byte) []byte {
+func (r *Record) AppendTSV(b []byte) []byte {
 	b = append(b, byte('0'+r.Label))
 	for _, x := range r.counts {
 		b = append(b, '\t')
@@ -84,15 +80,6 @@ func (r *Row) AppendTSV(b []byte) []byte {
 		b = appendHex(b, x)
 	}
 	return append(b, '\n')
-}
-
-// AppendTruth appends label, logit and the logit's linear part as three
-// little-endian float32.
-func (r *Row) AppendTruth(b []byte) []byte {
-	for _, x := range [3]float64{float64(r.Label), r.Logit, r.Linear} {
-		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
-	}
-	return b
 }
 
 func appendHex(b []byte, x uint32) []byte {
