@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"starfish/internal/admin"
 	"starfish/internal/cli"
 	"starfish/internal/store"
@@ -18,10 +20,10 @@ import (
 //		trainer.Main(map[string]trainer.Builder{"mine": newMine})
 //	}
 func Main(models map[string]Builder) {
-	os.Exit(run(models, os.Args[1:]))
+	os.Exit(cli.Main(func() *cobra.Command { return command(models) }, os.Args[1:], os.Stderr))
 }
 
-func run(models map[string]Builder, args []string) int {
+func command(models map[string]Builder) *cobra.Command {
 	var d cli.Daemon
 	var cfg Config
 	for name := range models {
@@ -42,5 +44,5 @@ func run(models map[string]Builder, args []string) int {
 	cmd.Flags().StringVar(&cfg.Listen, "listen", ":0", "address at which this trainer answers who it is")
 	cmd.Flags().StringVar(&cfg.Advertise, "advertise", "", "host:port at which others reach it (default: the host's name and the listener's port)")
 	cmd.Flags().IntVar(&cfg.Take, "take", 0, "how many chunks a take asks for (default: about a second's work)")
-	return cli.Main(cmd, args, os.Stderr)
+	return cmd
 }

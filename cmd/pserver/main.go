@@ -18,7 +18,7 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Main(command(), os.Args[1:], os.Stderr))
+	os.Exit(cli.Main(command, os.Args[1:], os.Stderr))
 }
 
 func command() *cobra.Command {

@@ -17,7 +17,8 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Main(command(streams{out: os.Stdout, err: os.Stderr}), os.Args[1:], os.Stderr))
+	build := func() *cobra.Command { return command(streams{out: os.Stdout, err: os.Stderr}) }
+	os.Exit(cli.Main(build, os.Args[1:], os.Stderr))
 }
 
 // streams are where a command writes: results to out, everything else to err.

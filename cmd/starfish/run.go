@@ -80,7 +80,11 @@ func run(ctx context.Context, o *options, out streams) error {
 	if err = o.checkOutputs(); err != nil {
 		return err
 	}
-	if err = r.within(ctx); ctx.Err() != nil && !r.ended.Load() && isStop(ctx, err) {
+	err = r.within(ctx)
+	if err == nil && r.ended.Load() {
+		return nil // a signal that came later changes nothing
+	}
+	if ctx.Err() != nil && isStop(ctx, err) {
 		r.sayStopped()
 		return nil
 	}

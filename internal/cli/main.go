@@ -23,12 +23,13 @@ func Usage(format string, args ...any) error {
 	return job.Exitf(job.ExitUsage, format, args...)
 }
 
-// Main runs a command with args and returns the exit code of the process.
-func Main(cmd *cobra.Command, args []string, stderr io.Writer) int {
+// Main runs the command that build makes with args, and returns the exit code of
+// the process. Signals are taken care of before anything else is done, and until
+// the process ends: one that comes early or late must not end it by itself.
+func Main(build func() *cobra.Command, args []string, stderr io.Writer) int {
 	ctx, abort := withAborts(context.Background())
-	ctx, stop := Signals(ctx, func() { abort(func() { os.Exit(int(job.ExitFailure)) }) })
-	defer stop()
-	return Execute(ctx, cmd, args, stderr)
+	ctx, _ = Signals(ctx, func() { abort(func() { os.Exit(int(job.ExitFailure)) }) })
+	return Execute(ctx, build(), args, stderr)
 }
 
 // Execute is Main without signals.
