@@ -65,6 +65,10 @@ type Data struct {
 	// MaxBadRecords is how many broken records a chunk may have; more of them
 	// fail the chunk. Default 0.
 	MaxBadRecords int `spec:"max_bad_records"`
+	// MaxValue bounds the absolute value of what a record has, after the
+	// features' transforms: values, label, weight. A record with a larger one is
+	// bad. Default 1e9.
+	MaxValue float64 `spec:"max_value"`
 }
 
 // Bytes is a size; WholeFile stands for "as large as the file".

@@ -162,6 +162,8 @@ func TestRefused(t *testing.T) {
 		"not YAML":           {"job: j\ndata: 'a\n", "line 2: not valid YAML: found unexpected end of stream"},
 		"a tab":              {"\tjob: a", "line 1: not valid YAML: found character that cannot start any token"},
 		"binary":             {"\x00\x01\x02", "line 1: not valid YAML: control characters are not allowed"},
+		"small max_value":    {"job: j\ndata: {train: d, max_value: 0.5}\nmodel: {type: count}", "line 2: data.max_value: must be from 1 to 3.4e+38, is 0.5"},
+		"huge max_value":     {"job: j\ndata: {train: d, max_value: 1e39}\nmodel: {type: count}", "line 2: data.max_value: must be from 1 to 3.4e+38, is 1e+39"},
 		"no name":            {"data: {train: d}\nmodel: {type: count}", "job: missing: the job needs a name"},
 		"a name with a path": {"job: a/b\ndata: {train: d}\nmodel: {type: count}", `line 1: job: "a/b" must consist of letters, digits, dots, dashes and underscores, begin with a letter or digit, and have at most 63 of them`},
 		"no data":            {"job: j\ndata: {format: libsvm}\nmodel: {type: count}", "line 2: data.train: missing: nothing to train on"},
@@ -286,7 +288,7 @@ func TestCanonical(t *testing.T) {
 		})
 	}
 	//nolint:testifylint // the order of the fields matters
-	require.Equal(t, `{"job":"j","data":{"train":["/data/d"],"format":"libsvm","chunk":"1MiB","max_bad_records":0},`+
+	require.Equal(t, `{"job":"j","data":{"train":["/data/d"],"format":"libsvm","chunk":"1MiB","max_bad_records":0,"max_value":1e+09},`+
 		`"model":{"type":"count"},"optimizer":{"type":"adagrad","learning_rate":0.1,"epsilon":1e-10,"reduction":"mean"},`+
 		`"train":{"mode":"async","passes":1,"batch":64,"shuffle":true,"seed":1,"window":1},"shards":4,`+
 		`"queue":{"lanes":64,"stall_timeout":"1m0s","max_failures":3},`+

@@ -15,7 +15,7 @@ import (
 // defaults that depend on the optimizer's type are in DefaultOptimizer.
 func defaults() *Spec {
 	return &Spec{
-		Data:       Data{Format: FormatLibsvm, Chunk: 1 << 20},
+		Data:       Data{Format: FormatLibsvm, Chunk: 1 << 20, MaxValue: 1e9},
 		Optimizer:  Optimizer{Type: OptimizerAdagrad, Reduction: ReductionMean},
 		Train:      Train{Mode: ModeAsync, Passes: 1, Batch: 64, Shuffle: true, Seed: 1, Window: 1},
 		Shards:     4,
@@ -146,6 +146,9 @@ func (s *Spec) checkData(p *problems, o options) {
 		p.add("data.chunk", "must be at least 1 byte, is %s", s.Data.Chunk)
 	}
 	between(p, "data.max_bad_records", s.Data.MaxBadRecords, 0, math.MaxInt32)
+	if v := s.Data.MaxValue; v < 1 || v > math.MaxFloat32 {
+		p.add("data.max_value", "must be from 1 to %.3g, is %v", math.MaxFloat32, v)
+	}
 }
 
 func checkPath(p *problems, path, entry string, exists bool) {

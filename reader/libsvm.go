@@ -3,7 +3,6 @@ package reader
 import (
 	"bytes"
 	"encoding/binary"
-	"fmt"
 	"math/bits"
 )
 
@@ -22,6 +21,7 @@ import (
 type parser struct {
 	mask   uint64 // keys are taken & mask
 	labels Labels
+	limit  float32 // of absolute values; 0: none
 
 	// What the last record had besides its values.
 	label    float32
@@ -51,29 +51,6 @@ const (
 	blank        // no record
 	bad          // a record that cannot be used
 	full         // no more room for values: make some and read the line again
-)
-
-// defect says what is wrong with a record.
-type defect int
-
-const (
-	labelMissing defect = iota + 1
-	labelSyntax
-	labelNotBinary
-	keySyntax
-	keyRange
-	valueSyntax
-	groupSyntax
-	strayReturn
-	recordTooLong
-	// Of formats with columns.
-	fieldCount
-	quoteOpen
-	quoteTail
-	weightSyntax
-	cellLabel
-	cellNotBinary
-	cellNumber
 )
 
 // Eight bytes at a time: the digit '0' in each, what makes a byte above 9
@@ -192,38 +169,11 @@ func (p *parser) readLabel(b []byte, i int) (int, status) {
 			return p.defect(labelNotBinary, i, end)
 		}
 	}
+	if p.beyond(v) {
+		return p.defect(labelTooLarge, i, end)
+	}
 	p.label = v
 	return end, good
-}
-
-// reason is the last record's defect in words. b is the text it was read from.
-func (p *parser) reason(b []byte) string {
-	if p.why == recordTooLong {
-		return fmt.Sprintf("the record is longer than %d MiB", MaxRecord>>20)
-	}
-	if p.why == strayReturn {
-		return "a carriage return within the line"
-	}
-	text, cut := b[p.from:p.to], ""
-	if len(text) > shown {
-		text, cut = text[:shown], "…"
-	}
-	switch p.why {
-	case labelMissing:
-		return fmt.Sprintf("the label is missing: the line starts with %q%s", text, cut)
-	case labelSyntax:
-		return fmt.Sprintf("the label %q%s is not a finite number", text, cut)
-	case labelNotBinary:
-		return fmt.Sprintf("the label %q%s is neither 1 nor 0 nor -1", text, cut)
-	case keySyntax:
-		return fmt.Sprintf("%q%s is not of the form key:value", text, cut)
-	case keyRange:
-		return fmt.Sprintf("the key of %q%s is not in 0 … 2^64-1", text, cut)
-	case valueSyntax:
-		return fmt.Sprintf("the value %q%s is not a finite number", text, cut)
-	default:
-		return fmt.Sprintf("%q%s is not of the form qid:number", text, cut)
-	}
 }
 
 func (p *parser) defect(why defect, from, to int) (int, status) {
@@ -271,7 +221,16 @@ func (p *parser) token(b []byte, i int) (int, entry) {
 		p.defect(valueSyntax, next+1, end)
 		return i, entry{}
 	}
+	if p.beyond(v) {
+		p.defect(valueTooLarge, i, end)
+		return i, entry{}
+	}
 	return end, entry{key: key, value: v, ok: true, has: true}
+}
+
+// beyond tells values that are too large.
+func (p *parser) beyond(v float32) bool {
+	return p.limit > 0 && (v > p.limit || v < -p.limit)
 }
 
 func (p *parser) qid(b []byte, i int) (int, entry) {

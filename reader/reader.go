@@ -47,6 +47,10 @@ type Options struct {
 	Bits int
 	// Labels is what counts as a label.
 	Labels Labels
+	// MaxValue bounds the absolute value, after the transform, of what a record
+	// has: values, label and weight. A record with a larger one is bad. 0: there
+	// is no bound.
+	MaxValue float32
 }
 
 // Reader reads the records of one chunk, batch by batch. It is not safe for
@@ -98,7 +102,7 @@ func (p *Plan) Open(ctx context.Context, chunk int64, o Options) (*Reader, error
 		return nil, err
 	}
 	r := &Reader{plan: p, chunk: chunk, o: o, path: p.Files[i].Path, file: f, opened: info, more: true}
-	r.parser = parser{mask: math.MaxUint64, labels: o.Labels}
+	r.parser = parser{mask: math.MaxUint64, labels: o.Labels, limit: o.MaxValue}
 	if o.Bits > 0 {
 		r.parser.mask = 1<<o.Bits - 1
 	}

@@ -2,7 +2,6 @@ package reader
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"strconv"
 
@@ -212,6 +211,9 @@ func (t *table) special() bool {
 		if next != len(cell) || next == 0 || v < 0 {
 			return t.flaw(weightSyntax, t.c.Weight, cell)
 		}
+		if t.beyond(v) {
+			return t.flaw(cellTooLarge, t.c.Weight, cell)
+		}
 		t.weight, t.hasWeight = v, true
 	}
 	if k := t.l.group; k >= 0 {
@@ -239,6 +241,9 @@ func (t *table) readLabel(cell []byte) bool {
 		default:
 			return t.flaw(cellNotBinary, t.c.Label, cell)
 		}
+	}
+	if t.beyond(t.label) {
+		return t.flaw(cellTooLarge, t.c.Label, cell)
 	}
 	return true
 }
@@ -281,10 +286,9 @@ func (t *table) feature(f *feature, o *output) bool {
 		t.list(f, cell, o)
 	case Auto:
 		if v, next := number(cell[:cap(cell)], 0); next == len(cell) {
-			o.add(f.key, v)
-		} else {
-			o.add(t.hash(f.prefix, cell), 1)
+			return t.add(f, v, cell, o)
 		}
+		o.add(t.hash(f.prefix, cell), 1)
 	default:
 		return t.numeric(f, cell, o)
 	}
@@ -297,8 +301,7 @@ func (t *table) numeric(f *feature, cell []byte, o *output) bool {
 		if next != len(cell) {
 			return t.flaw(cellNumber, f.Feature.column(), cell)
 		}
-		o.add(f.key, v)
-		return true
+		return t.add(f, v, cell, o)
 	}
 	x, ok := decimal(cell)
 	if !ok {
@@ -316,6 +319,14 @@ func (t *table) numeric(f *feature, cell []byte, o *output) bool {
 	v := float32(x)
 	if math.IsInf(float64(v), 0) {
 		return t.flaw(cellNumber, f.Feature.column(), cell)
+	}
+	return t.add(f, v, cell, o)
+}
+
+// add adds the value of a numeric feature, unless it is too large.
+func (t *table) add(f *feature, v float32, cell []byte, o *output) bool {
+	if t.beyond(v) {
+		return t.flaw(cellTooLarge, f.Feature.column(), cell)
 	}
 	o.add(f.key, v)
 	return true
@@ -405,40 +416,4 @@ func (t *table) cross(f *feature, o *output) {
 	}
 	t.text = text
 	o.add(xxhash.Sum64(text), 1)
-}
-
-// flaw notes what is wrong with a cell; it is false, which ends the record.
-func (t *table) flaw(why defect, column string, cell []byte) bool {
-	t.why, t.column = why, column
-	t.culprit = append(t.culprit[:0], cell[:min(len(cell), 2*shown)]...)
-	return false
-}
-
-// shown is how much of a text a message has.
-const shown = 40
-
-// reason is the last record's defect in words.
-func (t *table) reason() string {
-	text, cut := t.culprit, ""
-	if len(text) > shown {
-		text, cut = text[:shown], "…"
-	}
-	switch t.why {
-	case fieldCount:
-		return fmt.Sprintf("%d fields instead of %d", t.found, t.want)
-	case quoteOpen:
-		return fmt.Sprintf("the quote of %q%s is not closed in its line; line breaks in quotes need `chunk: file`", text, cut)
-	case quoteTail:
-		return fmt.Sprintf("something follows the closing quote in %q%s; a quote within quotes is written twice", text, cut)
-	case weightSyntax:
-		return fmt.Sprintf("the weight %q%s (column %q) is not a number from 0 on", text, cut, t.column)
-	case cellLabel:
-		return fmt.Sprintf("the label %q%s (column %q) is neither a finite number nor listed in `labels`", text, cut, t.column)
-	case cellNotBinary:
-		return fmt.Sprintf("the label %q%s (column %q) is neither 1 nor 0 nor -1", text, cut, t.column)
-	case cellNumber:
-		return fmt.Sprintf("%q%s (column %q) is not a finite number", text, cut, t.column)
-	default:
-		return t.parser.reason(nil)
-	}
 }

@@ -238,6 +238,8 @@ func (w *worker) readOptions(t etcdqueue.Task) reader.Options {
 		MaxBad:  spec.Data.MaxBadRecords,
 		Bits:    spec.Model.Bits,
 		Labels:  w.model.Labels(),
+
+		MaxValue: float32(spec.Data.MaxValue),
 	}
 }
 
