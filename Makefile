@@ -10,7 +10,7 @@ LDFLAGS := -s -w -X starfish/internal/cli.version=$(VERSION)
 RACE := ./etcdqueue/... ./checkpoint/... ./reader/... ./pserver/... ./trainer/... ./internal/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test race lint bench fuzz chaos mutants proto clean e2e-k8s
+.PHONY: help build run clicks test race lint bench fuzz chaos mutants proto clean e2e-k8s
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,11 @@ build: ## bin/starfish, bin/pserver and bin/trainer, static
 
 run: build ## train the example examples/adult with two pservers and two trainers
 	$(BIN)/starfish run -f examples/adult/adult.yaml
+
+clicks: build ## make a click log of a million records and train on it (examples/clicks)
+	test -f examples/clicks/train.libsvm || $(BIN)/starfish generate ctr --rows 1000000 -o examples/clicks/train.libsvm
+	test -f examples/clicks/test.libsvm || $(BIN)/starfish generate ctr --rows 200000 --first 100000000 -o examples/clicks/test.libsvm
+	$(BIN)/starfish run -f examples/clicks/clicks.yaml
 
 test: ## all tests
 	$(GO) test ./...

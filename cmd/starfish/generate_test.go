@@ -34,7 +34,7 @@ func TestGenerateCTR(t *testing.T) {
 		"log-loss  0.41224 at best; 0.45844 of the true model without its interactions; 0.55868 of the click rate alone\n", said)
 	one, _ := made(t, filepath.Join(dir, "one"), "--rows", "9000")
 	two, _ := made(t, filepath.Join(dir, "two"), "--rows", "11000", "--first", "9000")
-	require.Equal(t, len(all), len(one+two))
+	require.Len(t, one+two, len(all))
 	require.Equal(t, sum, sha256.Sum256([]byte(one+two)), "ranges do not fit together")
 
 	other, _ := made(t, filepath.Join(dir, "other"), "--rows", "9000", "--seed", "2")
