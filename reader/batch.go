@@ -35,6 +35,26 @@ func (b *Batch) Record(i int) ([]uint64, []float32) {
 	return b.Keys[from:to], b.Values[from:to]
 }
 
+// Weight of record i.
+func (b *Batch) Weight(i int) float32 {
+	if b.Weights == nil {
+		return 1
+	}
+	return b.Weights[i]
+}
+
+// WeightSum is the sum of the weights.
+func (b *Batch) WeightSum() float64 {
+	if b.Weights == nil {
+		return float64(b.Records())
+	}
+	var sum float64
+	for _, w := range b.Weights {
+		sum += float64(w)
+	}
+	return sum
+}
+
 // Reset empties the batch and keeps its memory.
 func (b *Batch) Reset() {
 	if b.Groups != nil {

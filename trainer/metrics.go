@@ -9,7 +9,7 @@ import (
 // metrics are the trainer's counters, for Prometheus and for Status.
 type metrics struct {
 	records, batches, voids, chunks, repairs, bad atomic.Int64
-	loss                                          atomicSum
+	loss                                          atomicMean
 }
 
 func newMetrics(reg prometheus.Registerer) *metrics {
@@ -34,7 +34,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 func (m *metrics) batch(it *item) {
 	m.batches.Add(1)
 	m.records.Add(int64(it.meta.Records))
-	m.loss.add(it.meta.Loss, int64(it.meta.Records))
+	m.loss.add(it.meta.Loss, it.meta.Weight)
 }
 
 func (m *metrics) void()           { m.voids.Add(1) }

@@ -146,10 +146,10 @@ func (p *pipeline) compute(ctx context.Context, it *item) error {
 		it.pull = nil
 	}
 	it.meta.Records = it.data.Records()
-	it.meta.Loss = p.r.w.model.Gradient(&it.step)
+	it.meta.Loss, it.meta.Weight = p.r.w.model.Gradient(&it.step), it.data.WeightSum()
 	if !finite(it) {
 		p.r.w.voided(it)
-		it.meta.Void, it.meta.Loss = true, 0
+		it.meta.Void, it.meta.Loss, it.meta.Weight = true, 0, 0
 	}
 	return nil
 }

@@ -58,8 +58,7 @@ func addShard(r *job.Result, shard int, m checkpoint.Meta, sum *ledger.Summary) 
 		RecoveredSeconds: sum.RecoveredSeconds,
 	})
 	if n := len(sum.Sums); shard == 0 && n > 0 {
-		if last := sum.Sums[n-1]; last.Records > 0 {
-			loss := last.Loss / float64(last.Records)
+		if loss, ok := sum.Sums[n-1].MeanLoss(); ok {
 			r.Train.Loss = &loss
 		}
 	}

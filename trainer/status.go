@@ -22,32 +22,31 @@ type Status struct {
 	// Bad records were left out, within what the spec allows a chunk.
 	Bad     int64 `json:"bad_records"`
 	Repairs int64 `json:"repairs"`
-	// Loss is the mean loss of the records so far, each measured before its
-	// update; null before the first.
+	// Loss is the mean loss of the records so far by weight, each measured before
+	// its update; null before the first.
 	Loss *float64 `json:"loss"`
 }
 
-// atomicSum is a sum and the number of its summands.
-type atomicSum struct {
-	mu  sync.Mutex
-	sum float64
-	n   int64
+// atomicMean is a sum and the weight of its summands.
+type atomicMean struct {
+	mu          sync.Mutex
+	sum, weight float64
 }
 
-func (s *atomicSum) add(x float64, n int64) {
+func (s *atomicMean) add(x, weight float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sum += x
-	s.n += n
+	s.weight += weight
 }
 
-func (s *atomicSum) mean() *float64 {
+func (s *atomicMean) mean() *float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.n == 0 {
+	if s.weight == 0 {
 		return nil
 	}
-	m := s.sum / float64(s.n)
+	m := s.sum / s.weight
 	return &m
 }
 

@@ -231,8 +231,8 @@ func (f *follower) askLoss(ctx context.Context, address string, pass int) float6
 	}
 	for _, s := range shards {
 		for _, p := range s.Passes {
-			if int(p.Pass) == pass && p.Records > 0 {
-				return p.Loss / float64(p.Records)
+			if int(p.Pass) == pass && p.Weight > 0 {
+				return p.Loss / p.Weight
 			}
 		}
 	}

@@ -51,15 +51,15 @@ func (m poisson) score(s *model.Step, i int) float64 {
 	return z
 }
 
-// Gradient adds the sums over the records; the pservers divide them by the
-// batch size.
+// Gradient adds the sums over the records, by weight; the pservers divide them
+// by the batch size.
 func (m poisson) Gradient(s *model.Step) (loss float64) {
 	table := &s.Tables[0]
 	for i := range s.Batch.Records() {
 		z, y := m.score(s, i), float64(s.Batch.Labels[i])
-		mean := math.Exp(z)
-		loss += mean - y*z
-		d := float32(mean - y)
+		mean, weight := math.Exp(z), s.Batch.Weight(i)
+		loss += float64(weight) * (mean - y*z)
+		d := weight * float32(mean-y)
 		s.DenseGrad[0][0] += d
 		for k := s.Batch.Offsets[i]; k < s.Batch.Offsets[i+1]; k++ {
 			table.Grad[table.Slots[k]] += d * s.Batch.Values[k]

@@ -7,7 +7,7 @@ import (
 )
 
 // Version is the version of the layout. A message of another one is refused.
-const Version = 1
+const Version = 2
 
 // ErrFormat: the body is not a message of this version.
 var ErrFormat = errors.New("wire: malformed message")
@@ -26,7 +26,7 @@ const (
 const (
 	requestHeader   = 32
 	requestSection  = 40
-	pushHeader      = 48
+	pushHeader      = 56
 	arrayHeader     = 16 // before pushed values and before pulled keys
 	blockRef        = 8
 	responseHeader  = 16

@@ -59,8 +59,9 @@ func (w *RequestWriter) Push(m *Meta, part int) {
 	le.PutUint64(h[16:], uint64(m.N))
 	le.PutUint64(h[24:], uint64(m.Token))
 	le.PutUint64(h[32:], math.Float64bits(m.Loss))
-	le.PutUint32(h[40:], uint32(m.Records))
-	le.PutUint32(h[44:], uint32(part))
+	le.PutUint64(h[40:], math.Float64bits(m.Weight))
+	le.PutUint32(h[48:], uint32(m.Records))
+	le.PutUint32(h[52:], uint32(part))
 }
 
 // More says that the section's push goes on in another message.
@@ -193,12 +194,13 @@ func (r *ShardRequest) decodePush(s *scanner, flag, blocks, rows uint32) error {
 	p.Meta = Meta{
 		Pass: int(int64(le.Uint64(h))), Rank: int64(le.Uint64(h[8:])), N: int64(le.Uint64(h[16:])),
 		Token: int64(le.Uint64(h[24:])), Loss: math.Float64frombits(le.Uint64(h[32:])),
-		Records: int(le.Uint32(h[40:])), Last: flag&flagLast != 0, Void: flag&flagVoid != 0,
+		Weight:  math.Float64frombits(le.Uint64(h[40:])),
+		Records: int(le.Uint32(h[48:])), Last: flag&flagLast != 0, Void: flag&flagVoid != 0,
 	}
 	if p.Pass < 0 || p.Rank < 0 || p.N < 0 {
 		return malformed("a negative pass, rank or batch")
 	}
-	p.Part, p.More = int(le.Uint32(h[44:])), flag&flagMore != 0
+	p.Part, p.More = int(le.Uint32(h[52:])), flag&flagMore != 0
 	p.Dense = sized(p.Dense, int(blocks))
 	for i := range p.Dense {
 		if err := p.Dense[i].decode(s); err != nil {

@@ -16,9 +16,12 @@ type Meta struct {
 	// Void marks a batch with a non-finite loss or gradient: it carries no
 	// values and is counted as skipped.
 	Void bool
-	// Records and Loss (a sum over the records) are the batch's share of the sums.
+	// Records, Loss (the sum over the records of weight × loss) and Weight (the
+	// sum of the weights) are the batch's share of the sums. A void batch has
+	// neither loss nor weight.
 	Records int
 	Loss    float64
+	Weight  float64
 }
 
 // PushData is one shard's part of a batch's gradient: sums over the records.

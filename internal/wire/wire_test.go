@@ -69,7 +69,7 @@ func drawPush(t *rapid.T) *PushData {
 	p := &PushData{Meta: Meta{
 		Pass: int(natural.Draw(t, "pass")), Rank: natural.Draw(t, "rank"), N: natural.Draw(t, "n"),
 		Token: rapid.Int64().Draw(t, "token"), Last: rapid.Bool().Draw(t, "last"), Void: rapid.Bool().Draw(t, "void"),
-		Records: int(u32.Draw(t, "records")), Loss: rapid.Float64().Draw(t, "loss"),
+		Records: int(u32.Draw(t, "records")), Loss: rapid.Float64().Draw(t, "loss"), Weight: rapid.Float64().Draw(t, "weight"),
 	}, Part: int(u32.Draw(t, "part")), More: rapid.Bool().Draw(t, "more")}
 	for range rapid.IntRange(0, 3).Draw(t, "blocks") {
 		p.Dense = append(p.Dense, DenseBlock{params.Draw(t, "p"), u32.Draw(t, "block"), values.Draw(t, "values")})
@@ -229,7 +229,7 @@ func sample() *Request {
 	return &Request{Job: [16]byte{0xAA, 15: 0xBB}, Seq: 7, Shards: []ShardRequest{{
 		Shard: 2, Generation: 5,
 		Push: &PushData{
-			Meta:   Meta{Pass: 1, Rank: 33, N: 4, Token: 1000, Last: true, Records: 64, Loss: 1.5},
+			Meta:   Meta{Pass: 1, Rank: 33, N: 4, Token: 1000, Last: true, Records: 64, Loss: 1.5, Weight: 32.5},
 			Dense:  []DenseBlock{{Param: 0, Block: 0, Values: []float32{1}}},
 			Sparse: []SparseRows{{Param: 1, Keys: []uint64{10, 20}, Values: []float32{0.5, -0.5}}},
 		},
@@ -242,10 +242,10 @@ func sample() *Request {
 func TestLayoutIsPinned(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, strings.Join([]string{
-		"0100010001000000", "aa00000000000000", "00000000000000bb", "0700000000000000", // header
-		"0200000005000000", "0500000000000000", "0100000001000000", "0100000001000000", "b800000000000000", // section
+		"0200010001000000", "aa00000000000000", "00000000000000bb", "0700000000000000", // header
+		"0200000005000000", "0500000000000000", "0100000001000000", "0100000001000000", "c000000000000000", // section
 		"0100000000000000", "2100000000000000", "0400000000000000", "e803000000000000", // push
-		"000000000000f83f", "4000000000000000",
+		"000000000000f83f", "0000000000404040", "4000000000000000",
 		"0000000000000000", "0100000000000000", "0000803f00000000", // pushed block
 		"0100000002000000", "0200000000000000", "0a00000000000000", "1400000000000000", "0000003f000000bf", // pushed rows
 		"0000000000000000",                                         // pulled block
@@ -256,7 +256,7 @@ func TestLayoutIsPinned(t *testing.T) {
 		Shard: 2, Generation: 5, Code: Applied, Finished: true, Next: 5, Values: []float32{1, 2, 3},
 	}}}
 	require.Equal(t, strings.Join([]string{
-		"0100020001000000", "0700000000000000", // header
+		"0200020001000000", "0700000000000000", // header
 		"0200000002010000", "0500000000000000", "0500000000000000", "0300000000000000", // section
 		"0000803f00000040", "0000404000000000", // values
 	}, ""), answer.text())
@@ -270,7 +270,7 @@ func TestDecodeRefuses(t *testing.T) {
 		at int
 		to byte
 	}{
-		"another version":         {0, 2},
+		"another version":         {0, 1},
 		"a response":              {2, kindResponse},
 		"too many sections":       {4, 2},
 		"too few sections":        {4, 0},
@@ -282,18 +282,18 @@ func TestDecodeRefuses(t *testing.T) {
 		"too few pulled keys":     {32 + 28, 0},
 		"a section too long":      {32 + 32, 0xf0},
 		"a section too short":     {32 + 32, 0x18},
-		"a section of odd length": {32 + 32, 0xb7},
+		"a section of odd length": {32 + 32, 0xbf},
 		"a negative pass":         {72 + 7, 0x80},
 		"a negative rank":         {80 + 7, 0x80},
 		"a negative batch":        {88 + 7, 0x80},
-		"parameter 65536":         {120 + 2, 1},
-		"a block of 2^31 values":  {128 + 3, 0x80},
-		"padding that is not 0":   {136 + 4, 1},
-		"2^31 pushed keys":        {144 + 7, 0x80},
-		"2^32 row values":         {152 + 4, 1},
-		"pulled parameter 65536":  {184 + 2, 1},
-		"2^31 pulled keys":        {192 + 7, 0x80},
-		"values of pulled keys":   {200, 1},
+		"parameter 65536":         {128 + 2, 1},
+		"a block of 2^31 values":  {136 + 3, 0x80},
+		"padding that is not 0":   {144 + 4, 1},
+		"2^31 pushed keys":        {152 + 7, 0x80},
+		"2^32 row values":         {160 + 4, 1},
+		"pulled parameter 65536":  {192 + 2, 1},
+		"2^31 pulled keys":        {200 + 7, 0x80},
+		"values of pulled keys":   {208, 1},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -37,7 +37,7 @@
 //     unfinished: what was a Duplicate stays one.
 //   - Batches + Skipped + Lost of a pass is the number of distinct batches of
 //     the pass that will never be applied again.
-//   - Records and Loss depend only on which batches have been counted, not on
+//   - Records, Loss and Weight depend only on which batches have been counted, not on
 //     whether this shard applied or skipped them, so all shards agree on them.
 //   - A refused push (Stale, GoBack) changes no sum.
 package ledger
@@ -121,10 +121,17 @@ type Sums struct {
 	Batches int64 `json:"batches"`
 	Skipped int64 `json:"skipped"`
 	Lost    int64 `json:"lost"`
-	// Records and Loss are those of the applied and skipped batches. The loss
-	// of a batch whose loss is not finite is left out.
+	// Records, Loss and Weight are those of the applied and skipped batches:
+	// Loss adds up weight × loss, Weight the weights. A batch whose loss is not
+	// finite is left out of both.
 	Records int64   `json:"records"`
 	Loss    float64 `json:"loss"`
+	Weight  float64 `json:"weight"`
+}
+
+// MeanLoss is the loss by weight; ok is false where nothing has a weight.
+func (s *Sums) MeanLoss() (loss float64, ok bool) {
+	return s.Loss / s.Weight, s.Weight > 0
 }
 
 // Add adds the sums of another pass.
@@ -134,6 +141,7 @@ func (s *Sums) Add(o Sums) {
 	s.Lost += o.Lost
 	s.Records += o.Records
 	s.Loss += o.Loss
+	s.Weight += o.Weight
 }
 
 // counted is the number of distinct batches.
@@ -322,8 +330,8 @@ func (l *Ledger) count(p *wire.Meta, d Decision) {
 	s.Lost += d.Lost
 	s.Records += int64(p.Records)
 	// Not finite: the batch's loss, or a sum that no text form could carry.
-	if sum := s.Loss + p.Loss; finite(sum) {
-		s.Loss = sum
+	if loss, weight := s.Loss+p.Loss, s.Weight+p.Weight; finite(loss) && finite(weight) {
+		s.Loss, s.Weight = loss, weight
 	}
 }
 
@@ -415,6 +423,8 @@ func validate(p *wire.Meta) error {
 		return fmt.Errorf("%w: token %d", ErrInvalid, p.Token)
 	case p.Records < 0:
 		return fmt.Errorf("%w: %d records", ErrInvalid, p.Records)
+	case !finite(p.Weight) || p.Weight < 0:
+		return fmt.Errorf("%w: a weight of %v", ErrInvalid, p.Weight)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 const lanes = 4
 
 func batch(n int64, token int64) *wire.Meta {
-	return &wire.Meta{Pass: 1, Rank: 6, N: n, Token: token, Records: 10, Loss: 0.5}
+	return &wire.Meta{Pass: 1, Rank: 6, N: n, Token: token, Records: 10, Loss: 0.5, Weight: 8}
 }
 
 func last(m *wire.Meta) *wire.Meta { m.Last = true; return m }
@@ -44,8 +44,8 @@ func total(l *Ledger) Sums {
 // wrong job or generation, never reaches a ledger.
 func TestTable(t *testing.T) {
 	t.Parallel()
-	one := Sums{Batches: 1, Records: 10, Loss: 0.5}
-	two := Sums{Batches: 2, Records: 20, Loss: 1}
+	one := Sums{Batches: 1, Records: 10, Loss: 0.5, Weight: 8}
+	two := Sums{Batches: 2, Records: 20, Loss: 1, Weight: 16}
 	cases := map[string]struct {
 		policy   Policy
 		restored bool
@@ -94,11 +94,11 @@ func TestTable(t *testing.T) {
 		},
 		"n = next, void": {
 			before: []*wire.Meta{batch(0, 9)}, push: void(batch(1, 9)),
-			want: Decision{Verdict: Skipped}, next: 2, sums: Sums{Batches: 1, Skipped: 1, Records: 20, Loss: 1},
+			want: Decision{Verdict: Skipped}, next: 2, sums: Sums{Batches: 1, Skipped: 1, Records: 20, Loss: 1, Weight: 16},
 		},
 		"n = next, void and last": {
 			push: void(last(batch(0, 9))),
-			want: Decision{Verdict: Skipped}, finished: true, sums: Sums{Skipped: 1, Records: 10, Loss: 0.5},
+			want: Decision{Verdict: Skipped}, finished: true, sums: Sums{Skipped: 1, Records: 10, Loss: 0.5, Weight: 8},
 		},
 		"n = next, the loss not finite": {
 			push: &wire.Meta{Pass: 1, Rank: 6, Token: 9, Records: 3, Loss: math.NaN()},
@@ -127,17 +127,17 @@ func TestTable(t *testing.T) {
 		"n above next, skip, in flight at the restore": {
 			policy: Skip, restored: true, before: []*wire.Meta{batch(0, 9)}, push: batch(3, 9),
 			want: Decision{Verdict: AppliedAfterGap, Lost: 2}, next: 4,
-			sums: Sums{Batches: 2, Lost: 2, Records: 20, Loss: 1},
+			sums: Sums{Batches: 2, Lost: 2, Records: 20, Loss: 1, Weight: 16},
 		},
 		"n above next, skip, begun after the checkpoint": {
 			policy: Skip, restored: true, push: last(batch(3, 9)),
 			want: Decision{Verdict: AppliedAfterGap, Lost: 3}, finished: true,
-			sums: Sums{Batches: 1, Lost: 3, Records: 10, Loss: 0.5},
+			sums: Sums{Batches: 1, Lost: 3, Records: 10, Loss: 0.5, Weight: 8},
 		},
 		"n above next, skip, restored, void": {
 			policy: Skip, restored: true, push: void(batch(3, 9)),
 			want: Decision{Verdict: Skipped, Lost: 3}, next: 4,
-			sums: Sums{Skipped: 1, Lost: 3, Records: 10, Loss: 0.5},
+			sums: Sums{Skipped: 1, Lost: 3, Records: 10, Loss: 0.5, Weight: 8},
 		},
 	}
 	for name, c := range cases {
@@ -194,7 +194,7 @@ func TestSkipOfADecision(t *testing.T) {
 	d, err := l.Decide(batch(0, 1))
 	require.NoError(t, err)
 	l.Commit(batch(0, 1), d.Skip())
-	require.Equal(t, Sums{Skipped: 1, Records: 10, Loss: 0.5}, total(l), "records and loss as on the shards that applied it")
+	require.Equal(t, Sums{Skipped: 1, Records: 10, Loss: 0.5, Weight: 8}, total(l), "records and loss as on the shards that applied it")
 }
 
 func TestInvalid(t *testing.T) {
@@ -208,6 +208,9 @@ func TestInvalid(t *testing.T) {
 		"large n":    {N: math.MaxInt64},
 		"token":      {Token: -1},
 		"records":    {Records: -1},
+		"weight":     {Weight: -1},
+		"nan":        {Weight: math.NaN()},
+		"infinite":   {Weight: math.Inf(1)},
 	} {
 		_, err := New(1, Replay).Decide(m)
 		require.ErrorIs(t, err, ErrInvalid, name)
@@ -224,9 +227,10 @@ func TestLossSumStaysFinite(t *testing.T) {
 	t.Parallel()
 	l := New(lanes, Replay)
 	for n, loss := range []float64{1e308, 1e308, math.Inf(1), math.NaN(), -1e307} {
-		push(t, l, &wire.Meta{N: int64(n), Loss: loss})
+		push(t, l, &wire.Meta{N: int64(n), Loss: loss, Weight: 1})
 	}
 	require.InEpsilon(t, 9e307, total(l).Loss, 1e-9)
+	require.InDelta(t, 2, total(l).Weight, 0, "a loss that is left out takes its weight with it")
 	_, err := json.Marshal(l.Summary())
 	require.NoError(t, err)
 }

@@ -99,6 +99,7 @@ func (m model) sums(records int64) (s Sums) {
 		}
 	}
 	s.Loss = float64(s.Batches + s.Skipped)
+	s.Weight = 2 * s.Loss
 	return s
 }
 
@@ -129,7 +130,7 @@ type save struct {
 
 func (x *machine) push(t *rapid.T, p *wire.Meta, nonFinite bool) Verdict {
 	p.Last = p.N == batchesOf(p.Rank)-1
-	p.Records, p.Loss = propRecords, 1
+	p.Records, p.Loss, p.Weight = propRecords, 1, 2
 	d, err := x.ledger.Decide(p)
 	require.NoError(t, err)
 	if nonFinite {
@@ -261,7 +262,7 @@ func TestRestoreRefuses(t *testing.T) {
 		return l.Snapshot()
 	}
 	for name, spoil := range map[string]func(*Snapshot){
-		"version":           func(s *Snapshot) { s.V = 2 },
+		"version":           func(s *Snapshot) { s.V = 3 },
 		"lanes":             func(s *Snapshot) { s.Lanes = 5 },
 		"negative pass":     func(s *Snapshot) { s.Passes[0].Pass = -1 },
 		"pass twice":        func(s *Snapshot) { s.Passes = append(s.Passes, s.Passes[0]) },
@@ -278,6 +279,27 @@ func TestRestoreRefuses(t *testing.T) {
 		_, err = Restore(s, lanes, Replay)
 		require.ErrorIs(t, err, ErrSnapshot, name)
 	}
+}
+
+// TestOldSnapshot: version 1 had no sums of weights, and its losses were means
+// over records.
+func TestOldSnapshot(t *testing.T) {
+	t.Parallel()
+	l := New(lanes, Replay)
+	push(t, l, &wire.Meta{Last: true, Records: 4, Loss: 2})
+	push(t, l, &wire.Meta{Pass: 1, Records: 3, Loss: 6})
+	require.NoError(t, l.Collapse(0, 1, []Lane{{Complete: ranges.From(0)}, {}, {}, {}}))
+	old := l.Snapshot()
+	require.NotZero(t, old.Past.Records)
+	old.V = 1
+	l, err := Restore(old, lanes, Replay)
+	require.NoError(t, err)
+	require.InDelta(t, 4, l.Summary().Past.Weight, 0)
+	loss, ok := l.Summary().Sums[0].MeanLoss()
+	require.True(t, ok)
+	require.InDelta(t, 2, loss, 0)
+	require.Zero(t, old.Passes[0].Sums.Weight, "what was given is not changed")
+	require.Equal(t, SnapshotVersion, l.Snapshot().V)
 }
 
 func TestSnapshotRoundTrip(t *testing.T) {

@@ -10,8 +10,9 @@ import (
 	"starfish/internal/ranges"
 )
 
-// SnapshotVersion is the version of Snapshot's form.
-const SnapshotVersion = 1
+// SnapshotVersion is the version of Snapshot's form. Version 1 had no sums of
+// weights; it is still read.
+const SnapshotVersion = 2
 
 // ErrSnapshot is wrapped by the errors of snapshots that no ledger has made.
 var ErrSnapshot = errors.New("bad ledger snapshot")
@@ -84,7 +85,11 @@ func (p *pass) snapshot(n int) PassSnapshot {
 // Restore makes a ledger of a snapshot. It is marked restored: what came after
 // the snapshot is lost.
 func Restore(s Snapshot, lanes int, policy Policy) (*Ledger, error) {
-	if s.V != SnapshotVersion {
+	switch s.V {
+	case SnapshotVersion:
+	case 1:
+		s.weigh()
+	default:
 		return nil, fmt.Errorf("%w: version %d, this program reads %d", ErrSnapshot, s.V, SnapshotVersion)
 	}
 	if s.Lanes != lanes {
@@ -108,6 +113,16 @@ func Restore(s Snapshot, lanes int, policy Policy) (*Ledger, error) {
 	}
 	l.MarkRestored()
 	return l, nil
+}
+
+// weigh gives a snapshot of version 1 the weights that it stood for: its losses
+// were divided by the number of records.
+func (s *Snapshot) weigh() {
+	s.Past.Weight = float64(s.Past.Records)
+	s.Passes = slices.Clone(s.Passes)
+	for i := range s.Passes {
+		s.Passes[i].Sums.Weight = float64(s.Passes[i].Sums.Records)
+	}
 }
 
 func (l *Ledger) restorePass(s *PassSnapshot) error {

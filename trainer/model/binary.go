@@ -23,8 +23,10 @@ import (
 type binary struct {
 	scores scores
 	// improper: a prediction was no probability.
-	improper                               bool
-	loss, right, predicted, weight, clicks sum
+	improper bool
+	// loss and predicted (the probabilities) are added up by weight, the others
+	// are weights: of right predictions, of positive and of negative records.
+	loss, predicted, right, positives, negatives sum
 }
 
 func (m *binary) Add(r Scored) {
@@ -45,10 +47,11 @@ func (m *binary) Add(r Scored) {
 		m.right.add(w)
 	}
 	if positive {
-		m.clicks.add(w)
+		m.positives.add(w)
+	} else {
+		m.negatives.add(w)
 	}
 	m.predicted.add(w * r.Prediction)
-	m.weight.add(w)
 	m.scores.add(r, positive)
 }
 
@@ -59,7 +62,8 @@ func (m *binary) Result() []Metric {
 	if m.scores.groups != nil {
 		names = append(names, "group_auc", "groups", "groups_left_out")
 	}
-	weight, clicks := m.weight.value(), m.clicks.value()
+	positives, negatives := m.positives.value(), m.negatives.value()
+	weight := positives + negatives
 	switch {
 	case m.improper:
 		return allMissing(names, "a prediction is not between 0 and 1")
@@ -71,15 +75,15 @@ func (m *binary) Result() []Metric {
 		known("loss", loss), missing("auc", oneClass), known("accuracy", m.right.value()/weight),
 		missing("normalized_entropy", oneClass), missing("calibration", "the test data has no positive record"),
 	}
-	if clicks > 0 && clicks < weight {
+	if positives > 0 && negatives > 0 {
 		m.scores.sort(false)
 		area, _, _ := m.scores.area(0, m.scores.len())
-		rate := clicks / weight
-		entropy := -rate*math.Log(rate) - (1-rate)*math.Log1p(-rate)
+		p, q := positives/weight, negatives/weight
+		entropy := -p*math.Log(p) - q*math.Log(q)
 		metrics[1], metrics[3] = known("auc", area), known("normalized_entropy", loss/entropy)
 	}
-	if clicks > 0 {
-		metrics[4] = known("calibration", m.predicted.value()/clicks)
+	if positives > 0 {
+		metrics[4] = known("calibration", m.predicted.value()/positives)
 	}
 	if m.scores.groups != nil {
 		metrics = append(metrics, m.scores.byGroup()...)

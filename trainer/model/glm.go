@@ -48,7 +48,7 @@ func (linear) Labels() reader.Labels { return reader.LabelReal }
 func (linear) Gradient(s *Step) (lossSum float64) {
 	var bias float64
 	for i := range s.Batch.Records() {
-		w := weight(s.Batch, i)
+		w := float64(s.Batch.Weight(i))
 		if w == 0 {
 			continue
 		}
@@ -78,7 +78,7 @@ func (logistic) Labels() reader.Labels { return reader.LabelBinary }
 func (logistic) Gradient(s *Step) (lossSum float64) {
 	var bias float64
 	for i := range s.Batch.Records() {
-		w := weight(s.Batch, i)
+		w := float64(s.Batch.Weight(i))
 		if w == 0 {
 			continue
 		}

@@ -44,10 +44,7 @@ type Metric struct {
 func AddBatch(m Metrics, b *reader.Batch, predictions []float64) {
 	width := max(b.LabelWidth, 1)
 	for i, p := range predictions {
-		r := Scored{Prediction: p, Label: b.Labels[i*width], Weight: 1, Grouped: b.Groups != nil}
-		if b.Weights != nil {
-			r.Weight = b.Weights[i]
-		}
+		r := Scored{Prediction: p, Label: b.Labels[i*width], Weight: b.Weight(i), Grouped: b.Groups != nil}
 		if r.Grouped {
 			r.Group = b.Groups[i]
 		}

@@ -112,11 +112,3 @@ func New(spec *job.Spec) (Model, error) {
 			spec.Model.Type, strings.Join(Names(), ", "), ErrUnknown)
 	}
 }
-
-// weight of record i.
-func weight(b *reader.Batch, i int) float64 {
-	if b.Weights == nil {
-		return 1
-	}
-	return float64(b.Weights[i])
-}
