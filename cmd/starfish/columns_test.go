@@ -16,13 +16,14 @@ import (
 
 // trained runs a job over one csv file, in one batch a pass so that it does
 // not matter how records are cut, and gives its result and exported model.
-func trained(t *testing.T, content, more string) (job.Result, map[string]float64, string) {
+func trained(t *testing.T, train, test, more string) (job.Result, map[string]float64, string) {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "d.csv"), []byte(content), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "d.csv"), []byte(train), 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "t.csv"), []byte(test), 0o644))
 	spec := `
 job: weights
-data: {train: [d.csv], test: [d.csv], format: csv, chunk: file, label: y` + more + `}
+data: {train: [d.csv], test: [t.csv], format: csv, chunk: file, label: y, group: c` + more + `}
 features: [{name: x, type: numeric}, {name: c, type: categorical}]
 model: {type: logistic}
 optimizer: {type: sgd, learning_rate: 0.002, reduction: sum}
@@ -47,10 +48,11 @@ run: {pservers: 1, trainers: 1}
 // A record with a weight trains and measures what as many records do; weight 0
 // is counted and does nothing; weight 1 is no weight.
 func TestWeights(t *testing.T) {
+	const weights = ", weight: w"
 	var weighted, repeated, ones, none strings.Builder
-	weighted.WriteString("x,c,w,y\n")
-	ones.WriteString("x,c,w,y\n")
-	repeated.WriteString("x,c,y\n")
+	for _, b := range []*strings.Builder{&weighted, &repeated, &ones} {
+		b.WriteString("x,c,w,y\n")
+	}
 	none.WriteString("x,c,y\n")
 	for i := range 200 {
 		x, c, y, w := math.Sin(float64(i)), i%3, (i*7%11)/6, i%4
@@ -58,11 +60,11 @@ func TestWeights(t *testing.T) {
 		fmt.Fprintf(&ones, "%v,k%d,1,%d\n", x, c, y)
 		fmt.Fprintf(&none, "%v,k%d,%d\n", x, c, y)
 		for range w {
-			fmt.Fprintf(&repeated, "%v,k%d,%d\n", x, c, y)
+			fmt.Fprintf(&repeated, "%v,k%d,1,%d\n", x, c, y)
 		}
 	}
-	r, model, _ := trained(t, weighted.String(), ", weight: w")
-	r2, model2, _ := trained(t, repeated.String(), "")
+	r, model, text := trained(t, weighted.String(), weighted.String(), weights)
+	r2, model2, _ := trained(t, repeated.String(), repeated.String(), weights)
 	require.EqualValues(t, 20*200, r.Records)
 	require.EqualValues(t, 20*300, r2.Records)
 	require.Len(t, model, 5)
@@ -71,12 +73,21 @@ func TestWeights(t *testing.T) {
 		require.InDelta(t, model2[name], v, 1e-5, name)
 		require.NotZero(t, v, name)
 	}
+	require.InDelta(t, *r2.Train.Loss, *r.Train.Loss, 1e-6, "a mean by weight")
+
+	// Of one and the same model: the metrics of both files.
+	r2, _, text2 := trained(t, weighted.String(), repeated.String(), weights)
+	require.Equal(t, text, text2)
+	require.Len(t, r.Test.Metrics, 8)
 	for name, v := range r.Test.Metrics {
-		require.InDelta(t, *r2.Test.Metrics[name], *v, 1e-6, name)
+		require.InDelta(t, *r2.Test.Metrics[name], *v, 1e-9, name)
 	}
-	_, _, with := trained(t, ones.String(), ", weight: w")
-	_, _, without := trained(t, none.String(), "")
-	require.Equal(t, without, with)
+
+	with, _, textWith := trained(t, ones.String(), ones.String(), weights)
+	without, _, textWithout := trained(t, none.String(), none.String(), "")
+	require.Equal(t, textWithout, textWith)
+	require.Equal(t, without.Test, with.Test)
+	require.Equal(t, without.Train, with.Train)
 }
 
 // Test data of which a part cannot be read have no metrics; the job ends all
