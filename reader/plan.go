@@ -167,16 +167,15 @@ func (p *Plan) cut() {
 	}
 }
 
-// Unsplit is the number of files that are one chunk because they are
-// compressed, and the size of the largest.
-func (p *Plan) Unsplit() (files int, largest int64) {
+// Unsplit are the files that are one chunk because they are compressed.
+func (p *Plan) Unsplit() []File {
+	var files []File
 	for _, f := range p.Files {
 		if compressed(f.Path) {
-			files++
-			largest = max(largest, f.Size)
+			files = append(files, f)
 		}
 	}
-	return files, largest
+	return files
 }
 
 // oneChunk tells whether file i is one chunk, whatever its size.
@@ -330,14 +329,16 @@ func (p *Plan) manifest() manifest {
 		Fingerprint: p.Fingerprint(), Files: p.Files}
 }
 
-// ParseManifest makes a plan of a stored manifest that has its list of files.
+// ParseManifest makes a plan of a stored manifest that has its list of files. Of
+// a format with columns, which a manifest does not know, it says where chunks
+// lie and opens none.
 func ParseManifest(stored json.RawMessage) (*Plan, error) {
 	var m manifest
 	if err := json.Unmarshal(stored, &m); err != nil {
 		return nil, fmt.Errorf("reader: manifest: %w", err)
 	}
 	p := &Plan{Format: m.Format, Chunk: m.Chunk, Files: m.Files}
-	if m.Format != Libsvm || m.Chunk < 1 || len(m.Files) == 0 || len(m.Files) != m.Count {
+	if m.Format == "" || m.Chunk < 1 || len(m.Files) == 0 || len(m.Files) != m.Count {
 		return nil, errors.New("reader: the manifest is incomplete or of another version")
 	}
 	for _, f := range m.Files {

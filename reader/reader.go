@@ -93,6 +93,9 @@ func (p *Plan) Open(ctx context.Context, chunk int64, o Options) (*Reader, error
 	if o.Batch < 1 || o.Bits < 0 || o.Bits > 63 {
 		return nil, fmt.Errorf("reader: batch %d or bits %d is out of range", o.Batch, o.Bits)
 	}
+	if p.Format != Libsvm && p.columns == nil {
+		return nil, fmt.Errorf("reader: the columns of the %s files are not known", p.Format)
+	}
 	i, start, end, err := p.locate(chunk)
 	if err != nil {
 		return nil, err

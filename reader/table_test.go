@@ -191,9 +191,15 @@ func TestDirectoryOfSpark(t *testing.T) {
 	a := xxhash.Sum64String("a")
 	require.Equal(t, []string{fmt.Sprintf("1 %d:1", a), fmt.Sprintf("0 %d:2", a)}, got)
 	require.Len(t, p.Skipped, 3)
-	files, largest := p.Unsplit()
-	require.Equal(t, 1, files)
-	require.Equal(t, p.Files[2].Size, largest)
+	require.Equal(t, p.Files[2:], p.Unsplit())
+	stored, err := ParseManifest(p.Manifest())
+	require.NoError(t, err)
+	require.Equal(t, p.Unsplit(), stored.Unsplit())
+	span, err := stored.Span(0)
+	require.NoError(t, err)
+	require.Equal(t, Span{File: p.Files[0].Path, End: 4}, span)
+	_, err = stored.Open(t.Context(), 0, Options{Batch: 1})
+	require.ErrorContains(t, err, "columns")
 }
 
 // TestFeatureKeysArePinned: the worked numbers of docs/formats.md; models that

@@ -1,10 +1,12 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"starfish/etcdqueue"
 	"starfish/internal/clock"
@@ -152,8 +154,9 @@ func (t *Trainer) describe(plan *reader.Plan) {
 	if n := len(plan.Skipped); n > 0 {
 		t.cfg.Log.WithField("files", n).WithField("first", plan.Skipped[0]).Info("names in directories were passed over")
 	}
-	if n, largest := plan.Unsplit(); n > 0 {
-		t.cfg.Log.WithField("files", n).WithField("largest_bytes", largest).Info("each compressed file is one chunk")
+	if files := plan.Unsplit(); len(files) > 0 {
+		largest := slices.MaxFunc(files, func(a, b reader.File) int { return cmp.Compare(a.Size, b.Size) })
+		t.cfg.Log.WithField("files", len(files)).WithField("largest_bytes", largest.Size).Info("each compressed file is one chunk")
 	}
 }
 
