@@ -35,6 +35,9 @@ var (
 	pageFlag    = regexp.MustCompile("`--([a-z-]+)`")
 )
 
+// askHeading is the section with the flags of commands that ask about a job.
+const askHeading = "Commands that ask about a job, or change one"
+
 // sections are the flag tables of the page below the headings, by flag: the
 // cell with the default.
 func sections(t *testing.T, page string, headings ...string) map[string]string {
@@ -70,10 +73,12 @@ func TestFlagsPage(t *testing.T) {
 		"pserver":  {call: []string{"pserver"}, headings: []string{"Flags of both daemons", "pserver"}},
 		"trainer":  {call: []string{"trainer"}, headings: []string{"Flags of both daemons", "trainer"}},
 		"run":      {call: []string{"starfish", "run"}, headings: []string{"starfish run"}},
-		"status":   {call: []string{"starfish", "status"}, headings: []string{"starfish status, starfish export"}, others: []string{"checkpoint-dir"}},
+		"status":   {call: []string{"starfish", "status"}, headings: []string{askHeading, "starfish status"}},
+		"jobs":     {call: []string{"starfish", "jobs"}, headings: []string{askHeading}, others: []string{"job"}},
+		"submit":   {call: []string{"starfish", "submit"}, headings: []string{"starfish submit"}},
 		"inspect":  {call: []string{"starfish", "inspect-data"}, headings: []string{"starfish inspect-data"}},
 		"generate": {call: []string{"starfish", "generate", "ctr"}, headings: []string{"starfish generate ctr"}},
-		"export":   {call: []string{"starfish", "export"}, headings: []string{"starfish status, starfish export"}, others: []string{"watch"}},
+		"export":   {call: []string{"starfish", "export"}, headings: []string{"starfish export"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -138,10 +138,7 @@ func loadShards(ctx context.Context, f *found) ([]*pserver.Shard, error) {
 	if err != nil {
 		return nil, err
 	}
-	from := checkpoint.Loader{Dir: f.checkpoints, Job: f.job.UUID}
-	if from.Dir == "" {
-		from.Dir = f.job.Spec.Checkpoint.Dir
-	}
+	from := checkpoint.Loader{Dir: f.directory(), Job: f.job.UUID}
 	shards := make([]*pserver.Shard, len(metas))
 	for i, ms := range metas {
 		if len(ms) == 0 {

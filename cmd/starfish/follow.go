@@ -37,12 +37,17 @@ type follower struct {
 }
 
 func newFollower(st store.Store, spec *job.Spec, clk clock.Clock) (*follower, error) {
-	q, err := etcdqueue.New(etcdqueue.Config{Store: st, Clock: clk, Lanes: spec.Queue.Lanes, Shuffle: spec.Train.Shuffle,
-		Seed: spec.Train.Seed, Passes: spec.Train.Passes, MaxFailures: spec.Queue.MaxFailures, StallTimeout: spec.Queue.StallTimeout})
+	q, err := openQueue(st, spec, clk)
 	if err != nil {
 		return nil, err
 	}
 	return &follower{st: st, spec: spec, queue: q, clk: clk, opened: make(chan struct{})}, nil
+}
+
+// openQueue makes a handle of the job's queue.
+func openQueue(st store.Store, spec *job.Spec, clk clock.Clock) (*etcdqueue.Queue, error) {
+	return etcdqueue.New(etcdqueue.Config{Store: st, Clock: clk, Lanes: spec.Queue.Lanes, Shuffle: spec.Train.Shuffle,
+		Seed: spec.Train.Seed, Passes: spec.Train.Passes, MaxFailures: spec.Queue.MaxFailures, StallTimeout: spec.Queue.StallTimeout})
 }
 
 func (f *follower) close() { f.queue.Close() }

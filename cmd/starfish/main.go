@@ -36,6 +36,8 @@ func command(s streams) *cobra.Command {
 	}
 	root.SetOut(s.out)
 	root.SetErr(s.err)
-	root.AddCommand(runCommand(s), statusCommand(s), exportCommand(s), inspectCommand(s), generateCommand(s), versionCommand(s))
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.AddCommand(runCommand(s), submitCommand(s), statusCommand(s), jobsCommand(s), exportCommand(s), inspectCommand(s),
+		generateCommand(s), completionCommand(s), versionCommand(s))
 	return root
 }

@@ -61,7 +61,7 @@ type call struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	mark   string // in the environment of the call and all its children
-	stdout bytes.Buffer
+	stdout safeBuffer
 	stderr safeBuffer
 }
 
@@ -174,10 +174,12 @@ func statusOf(t *testing.T, dir string) (jobStatus, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, starfishProgram(t), "status", "--dir", dir, "-o", "json", "--etcd-timeout", "5s").Output()
+	out, err := exec.CommandContext(ctx, starfishProgram(t), "status", "--dir", dir, "-o", "json", "--measure", "0", "--etcd-timeout", "5s").Output()
 	var s jobStatus
 	if err == nil {
 		err = json.Unmarshal(out, &s)
 	}
 	return s, err
 }
+
+func (s *safeBuffer) Bytes() []byte { return []byte(s.String()) }

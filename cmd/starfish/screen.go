@@ -55,6 +55,15 @@ func (s *screen) show(line string) {
 	s.draw()
 }
 
+// redraw shows a whole page in place of the one before.
+func (s *screen) redraw(page string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// From the top left corner on, each line's rest and what is below is erased.
+	_, err := io.WriteString(s.w, "\x1b[H"+strings.ReplaceAll(page, "\n", "\x1b[K\n")+"\x1b[J")
+	return err
+}
+
 func (s *screen) erase() {
 	if s.shown != "" {
 		_, _ = io.WriteString(s.w, "\r\x1b[K")

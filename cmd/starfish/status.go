@@ -2,214 +2,201 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
-	"sort"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"starfish/checkpoint"
 	"starfish/etcdqueue"
 	"starfish/internal/cli"
 	"starfish/internal/clock"
-	"starfish/internal/membership"
-	"starfish/internal/store"
 	"starfish/job"
 )
 
-// jobStatus is what `starfish status` says, also as JSON.
+// jobStatus is the answer of `starfish status`.
 type jobStatus struct {
-	Job      string           `json:"job"`
-	UUID     string           `json:"uuid"`
+	about
 	Phase    etcdqueue.Phase  `json:"phase"`
 	Reason   string           `json:"reason,omitempty"`
 	Pass     int              `json:"pass"` // from 0
 	Passes   int              `json:"passes"`
 	Floor    int              `json:"floor"`
 	Reopened []int            `json:"reopened"`
-	Queue    etcdqueue.Totals `json:"queue"`
-	Shards   []shardStatus    `json:"shards"`
-	Pservers []memberStatus   `json:"pservers"`
-	Trainers []memberStatus   `json:"trainers"`
-	Result   *job.Result      `json:"result,omitempty"`
+	Queue    etcdqueue.Totals `json:"queue"` // over all passes that have begun
+	// Chunks of the current pass.
+	Chunks int64 `json:"chunks"`
+	// Files of the data; null where their list is not stored.
+	Files   *int          `json:"files"`
+	Unsplit []unsplitFile `json:"unsplit_files"`
+	// Progress is the part of the work that is done, 0 … 1.
+	Progress float64 `json:"progress"`
+	// RecordsPerSecond is measured between two looks at the ledgers, and
+	// ETASeconds follows from it; null where nothing was measured.
+	RecordsPerSecond *float64 `json:"records_per_second"`
+	ETASeconds       *float64 `json:"eta_seconds"`
+	// Loss is the mean of the current pass so far, each batch before its update;
+	// null if no pserver tells.
+	Loss *float64 `json:"loss"`
+	// Waits says what the job waits for, as far as it can be seen from outside.
+	Waits    []string       `json:"waits"`
+	Failed   []failedChunk  `json:"failed"`
+	Shards   []shardStatus  `json:"shards"`
+	Pservers []memberStatus `json:"pservers"`
+	Trainers []memberStatus `json:"trainers"`
+	Result   *job.Result    `json:"result,omitempty"`
+
+	counted ledgerCount
 }
 
-// shardStatus is one shard: who owns it, and its newest checkpoint.
+// shardStatus is one shard: who owns it, what its owner says of it, and its
+// checkpoints.
 type shardStatus struct {
 	Shard      int    `json:"shard"`
 	Owner      string `json:"owner"` // empty: nobody
 	Address    string `json:"address,omitempty"`
 	Generation int64  `json:"generation"`
+	// Serving: the owner says that it serves the shard; null if it does not answer.
+	Serving *bool `json:"serving"`
+	// Ledger is what the owner has counted; null if it does not answer or serve.
+	Ledger *shardLedger `json:"ledger"`
 	// Checkpoints are listed; the newest has these batches and passes.
-	Checkpoints int   `json:"checkpoints"`
-	Batches     int64 `json:"batches"`
-	Passes      int   `json:"passes"`
-	SavedAt     int64 `json:"saved_at,omitempty"` // UnixNano by the saver's clock
+	Checkpoints int    `json:"checkpoints"`
+	Path        string `json:"path,omitempty"`
+	Batches     int64  `json:"batches"`
+	Passes      int    `json:"passes"`
+	SavedAt     int64  `json:"saved_at,omitempty"` // UnixNano by the saver's clock
+	// current: the newest checkpoint is of the present generation.
+	current bool
 }
 
+// shardLedger is what a shard has counted since the start of the job.
+type shardLedger struct {
+	Batches    int64 `json:"batches"`
+	Skipped    int64 `json:"skipped"`
+	Lost       int64 `json:"lost"`
+	Duplicates int64 `json:"duplicates"`
+	Replayed   int64 `json:"replayed"`
+	Rows       int64 `json:"rows"`
+	Bytes      int64 `json:"bytes"`
+}
+
+// memberStatus is one registered process.
 type memberStatus struct {
 	Name        string `json:"name"`
 	Incarnation string `json:"incarnation"`
 	Address     string `json:"address"`
 	Version     string `json:"version"`
+	// Answers: it was asked who it is, and was itself. Error says why not.
+	Answers bool   `json:"answers"`
+	Error   string `json:"error,omitempty"`
+	// Pending is the number of chunks that a trainer has in hand, and Waits what
+	// it says it waits for.
+	Pending int64  `json:"pending,omitempty"`
+	Waits   string `json:"waits,omitempty"`
+}
+
+// statusFlags are the flags of `starfish status`.
+type statusFlags struct {
+	question
+	watch   bool
+	measure time.Duration
 }
 
 func statusCommand(s streams) *cobra.Command {
-	var t target
-	var form string
-	var watch bool
+	var o statusFlags
 	c := &cobra.Command{
-		Use:     "status",
-		Short:   "Say how a job stands",
-		Example: "  starfish status --dir run1\n  starfish status --etcd-endpoints 10.0.0.1:2379 --job adult -o json",
+		Use:   "status",
+		Short: "Say how a job stands",
+		Long: "Says how a job stands: what etcd knows of it, and what its processes answer. The speed is measured\n" +
+			"between two looks, one second apart. With --watch it is said again every 2 s until the job has ended.",
+		Example: "  starfish status --dir run1\n  starfish status --etcd-endpoints 10.0.0.1:2379 --job adult --watch\n" +
+			"  starfish status --dir run1 -o json --measure 0",
 		RunE: func(c *cobra.Command, _ []string) error {
-			if form != "text" && form != "json" {
-				return cli.Usage("-o %q is neither text nor json", form)
+			if o.measure < 0 {
+				return cli.Usage("--measure %s: a time is not negative", o.measure)
 			}
-			log, err := t.Logger(s.err)
-			if err != nil {
-				return err
-			}
-			f, err := t.open(c.Context(), log)
-			if err != nil {
-				return err
-			}
-			defer f.close()
-			return showStatus(c.Context(), f, s.out, form, watch)
+			return o.open(c.Context(), s, func(ctx context.Context, f *found) error { return o.show(ctx, f, s) })
 		},
 	}
-	t.register(c.Flags())
-	c.Flags().StringVarP(&form, "output", "o", "text", "form of the output: text or json")
-	c.Flags().BoolVar(&watch, "watch", false, "say it again every 2 s until the job has ended")
+	o.register(c)
+	c.Flags().BoolVar(&o.watch, "watch", false, "say it again every 2 s until the job has ended")
+	c.Flags().DurationVar(&o.measure, "measure", time.Second, "how long to measure the speed of a job that trains; 0: not at all")
 	return c
 }
 
 // watchEvery is the rhythm of `status --watch`.
 const watchEvery = 2 * time.Second
 
-func showStatus(ctx context.Context, f *found, w io.Writer, form string, watch bool) error {
+// show says the status, once or again and again. On a terminal the next one is
+// drawn over the one before.
+func (o *statusFlags) show(ctx context.Context, f *found, s streams) error {
+	scr := newScreen(s.out)
+	redraw := o.watch && o.form == formText && scr.live
+	st, err := readStatus(ctx, f)
+	if err == nil && o.measure > 0 && st.moves() {
+		if clock.Sleep(ctx, clock.System, o.measure) != nil {
+			return nil //nolint:nilerr // asked to stop
+		}
+		st, err = readAgain(ctx, f, st, o.measure)
+	}
 	for {
-		st, err := readStatus(ctx, f)
 		if err != nil {
 			return err
 		}
-		if form == "json" {
-			err = json.NewEncoder(w).Encode(st)
+		if redraw {
+			err = scr.redraw(textOf(st))
 		} else {
-			err = st.write(w)
+			err = say(s.out, o.form, st)
 		}
-		if err != nil || !watch || st.Phase.Ended() {
+		if err != nil || !o.watch || st.Phase.Ended() {
 			return err
 		}
+		before := clock.System.Now()
 		if clock.Sleep(ctx, clock.System, watchEvery) != nil {
 			return nil //nolint:nilerr // asked to stop
 		}
-	}
-}
-
-// readStatus reads what the store says of a job.
-func readStatus(ctx context.Context, f *found) (*jobStatus, error) {
-	fo, err := newFollower(f.store, f.job.Spec, clock.System)
-	if err != nil {
-		return nil, err
-	}
-	defer fo.close()
-	totals, state, err := fo.queue.Totals(ctx)
-	if err != nil {
-		return nil, err
-	}
-	st := &jobStatus{Job: f.job.Spec.Job, UUID: f.job.UUID.String(), Phase: state.Phase, Reason: cli.Plain(state.Reason),
-		Pass: state.Pass, Passes: f.job.Spec.Train.Passes, Floor: state.Floor, Reopened: state.Reopened, Queue: totals}
-	if st.Shards, err = readShards(ctx, f); err != nil {
-		return nil, err
-	}
-	if st.Pservers, err = readMembers(ctx, f.store, membership.PServers); err != nil {
-		return nil, err
-	}
-	if st.Trainers, err = readMembers(ctx, f.store, membership.Trainers); err != nil {
-		return nil, err
-	}
-	if state.Phase == etcdqueue.PhaseComplete {
-		st.Result, err = readResult(ctx, f.store)
-	}
-	return st, err
-}
-
-func readShards(ctx context.Context, f *found) ([]shardStatus, error) {
-	view, err := membership.ReadView(ctx, f.store)
-	if err != nil {
-		return nil, err
-	}
-	metas, _, err := checkpoint.ListAll(ctx, f.store, f.job.Parameters.Shards)
-	if err != nil {
-		return nil, err
-	}
-	shards := make([]shardStatus, len(view.Shards))
-	for i, o := range view.Shards {
-		s := shardStatus{Shard: i, Owner: o.Name, Address: o.Address, Generation: o.Generation}
-		if i < len(metas) && len(metas[i]) > 0 {
-			m := metas[i][0]
-			s.Checkpoints, s.Batches, s.Passes, s.SavedAt = len(metas[i]), m.Batches, m.Passes, m.Timestamp
+		if !redraw && o.form == formText {
+			_, _ = s.out.WriteString("\n")
 		}
-		shards[i] = s
+		st, err = readAgain(ctx, f, st, clock.System.Now().Sub(before))
 	}
-	return shards, nil
 }
 
-func readMembers(ctx context.Context, st store.Store, role string) ([]memberStatus, error) {
-	roster, err := membership.ReadRoster(ctx, st, role)
-	if err != nil {
-		return nil, err
-	}
-	members := []memberStatus{}
-	for name, m := range roster.Members {
-		members = append(members, memberStatus{Name: name, Incarnation: m.Incarnation, Address: m.Address, Version: m.Version})
-	}
-	sort.Slice(members, func(i, j int) bool { return members[i].Name < members[j].Name })
-	return members, nil
+// moves tells whether there is a speed to be measured.
+func (s *jobStatus) moves() bool {
+	return s.Phase == etcdqueue.PhaseTraining && len(s.Trainers) > 0 && s.counted.known
 }
 
-// write is the status for people.
-func (s *jobStatus) write(w io.Writer) error {
+// readAgain reads the status, and measures against the one before.
+func readAgain(ctx context.Context, f *found, before *jobStatus, took time.Duration) (*jobStatus, error) {
+	s, err := readStatus(ctx, f)
+	if err == nil && s.Phase == etcdqueue.PhaseTraining {
+		s.measure(before, took)
+	}
+	return s, err
+}
+
+// measure works out speed and time to the end from the batches that the ledgers
+// of both looks have counted. After a restore a ledger may be behind an earlier
+// look: then nothing was measured.
+func (s *jobStatus) measure(before *jobStatus, took time.Duration) {
+	batches := s.counted.batches - before.counted.batches
+	if !s.counted.known || !before.counted.known || batches < 0 || took <= 0 {
+		return
+	}
+	rate := float64(batches) * s.counted.perBatch / took.Seconds()
+	s.RecordsPerSecond = &rate
+	if rate <= 0 || s.Queue.Complete == 0 || s.Progress <= 0 {
+		return
+	}
+	perChunk := float64(s.Queue.Records) / float64(s.Queue.Complete)
+	left := max(0, s.Chunks*int64(s.Passes)-s.Queue.Complete-s.Queue.Failed)
+	eta := float64(left) * perChunk / rate
+	s.ETASeconds = &eta
+}
+
+func textOf(a answer) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "job      %s (%s)\n", s.Job, s.UUID)
-	fmt.Fprintf(&b, "phase    %s", s.Phase)
-	if s.Reason != "" {
-		fmt.Fprintf(&b, ": %s", s.Reason)
-	}
-	fmt.Fprintf(&b, ", pass %d of %d\n", min(s.Pass+1, s.Passes), s.Passes)
-	q := s.Queue
-	fmt.Fprintf(&b, "chunks   %s todo, %s pending, %s complete, %s failed; %s takes, %s requeued, %s reopened\n", thousands(q.Todo),
-		thousands(q.Pending), thousands(q.Complete), thousands(q.Failed), thousands(q.Takes), thousands(q.Requeued), thousands(q.Reopened))
-	fmt.Fprintf(&b, "records  %s in %s batches\n\n", thousands(q.Records), thousands(q.Batches))
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "SHARD\tOWNER\tADDRESS\tGENERATION\tCHECKPOINTS\tNEWEST HAS")
-	for _, sh := range s.Shards {
-		owner := sh.Owner
-		if owner == "" {
-			owner = "(nobody)"
-		}
-		saved := "-"
-		if sh.Checkpoints > 0 {
-			saved = fmt.Sprintf("%s batches", thousands(sh.Batches))
-		}
-		fmt.Fprintf(t, "%d\t%s\t%s\t%d\t%d\t%s\n", sh.Shard, owner, sh.Address, sh.Generation, sh.Checkpoints, saved)
-	}
-	fmt.Fprintln(t, "\nPROCESS\tADDRESS\tVERSION\tINCARNATION")
-	for _, m := range append(append([]memberStatus{}, s.Pservers...), s.Trainers...) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", m.Name, m.Address, m.Version, m.Incarnation)
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	if s.Result != nil {
-		b.WriteByte('\n')
-		summary(&b, s.Result)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
+	a.text(&b)
+	return b.String()
 }
