@@ -245,6 +245,30 @@ func checkpoints() []Mutant {
 			Package: "./checkpoint", Run: "TestFallBack|TestNoneLoads",
 		},
 		{
+			Name: "a-push-writes-into-the-cut", Invariant: 6,
+			Breaks: "a checkpoint has rows of after its moment",
+			File:   "pserver/table.go", Old: "if t.cut != nil {", New: "if false {",
+			Package: "./pserver", Run: "TestCutUnderPushes|TestCutIsOneMoment|TestCutIsIsolated",
+		},
+		{
+			Name: "a-push-writes-into-the-cut-block", Invariant: 6,
+			Breaks: "a checkpoint has dense blocks of after its moment",
+			File:   "pserver/dense.go", Old: "if d.cut != nil {", New: "if false {",
+			Package: "./pserver", Run: "TestCutUnderPushes|TestCutIsOneMoment|TestCutIsIsolated",
+		},
+		{
+			Name: "a-cut-reads-rows-of-later", Invariant: 6,
+			Breaks: "a checkpoint has rows that did not exist at its moment, and does not load",
+			File:   "pserver/kept.go", Old: "n := min(c.n-c.next, 1<<c.shift)", New: "n := min(uint32(c.rows.N)-c.next, 1<<c.shift)",
+			Package: "./pserver", Run: "TestCutUnderPushes|TestCutIsOneMoment|TestCutIsIsolated",
+		},
+		{
+			Name: "a-cut-keeps-the-last-change", Invariant: 6,
+			Breaks: "a row that is pushed twice during a save is written as it was between",
+			File:   "pserver/kept.go", Old: "	if r.kept[place>>6]>>(place&63)&1 != 0 {\n		return\n	}\n", New: "",
+			Package: "./pserver", Run: "TestCutUnderPushes|TestCutIsOneMoment|TestMemoryOfACut",
+		},
+		{
 			Name: "a-lost-list-is-a-new-shard", Invariant: 7,
 			Breaks: "a shard that has had checkpoints begins anew without a word",
 			File:   "pserver/restore.go", Old: "if h.listed && !t.cfg.AllowReinit {", New: "if false {",

@@ -9,7 +9,7 @@ import (
 )
 
 // The sentinels that a shard's errors wrap. ErrInvalid, ErrParts, ErrTooLarge
-// and ErrNotOwner refuse one request and change nothing. ErrBroken is fatal to
+// and ErrNotOwner refuse one request and change nothing, ErrCutting a cut. ErrBroken is fatal to
 // the job. ErrMismatch and ErrCorrupt are what a Loader says of a checkpoint.
 var (
 	// ErrNotOwner: the function that was passed in denies that this process
@@ -25,6 +25,8 @@ var (
 	// ErrBroken: an update has yielded a non-finite weight before; the shard
 	// neither serves nor saves any more. Wrapped beside the *NonFiniteError.
 	ErrBroken = errors.New("shard broken by a non-finite weight")
+	// ErrCutting: a cut of the shard is still open.
+	ErrCutting = errors.New("the shard is being cut already")
 	// ErrMismatch: a checkpoint was made for other parameters or another shard.
 	ErrMismatch = errors.New("checkpoint of other parameters")
 	// ErrCorrupt: a checkpoint's content is not what a shard writes.

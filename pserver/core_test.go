@@ -1,7 +1,6 @@
 package pserver
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"testing"
@@ -123,15 +122,22 @@ func dump(t testing.TB, s *Shard) string {
 	c, err := s.Cut()
 	require.NoError(t, err)
 	text := fmt.Sprintf("%+v\n", c.ledger)
-	for i, name := range c.names {
-		digest, n := xxhash.New(), 0
-		for _, piece := range c.words[i] {
-			for _, w := range piece {
-				digest.Write(binary.LittleEndian.AppendUint32(nil, math.Float32bits(w)))
-			}
-			n += len(piece)
+	digests, sizes := map[string]*xxhash.Digest{}, map[string]int{}
+	require.NoError(t, c.WriteTo(func(section string, data []byte) error {
+		if section == sectionMeta || section == sectionLedger {
+			return nil
 		}
-		text += fmt.Sprintf("%s: %d words %x\n", name, n, digest.Sum64())
+		if digests[section] == nil {
+			digests[section] = xxhash.New()
+		}
+		sizes[section] += len(data)
+		_, err := digests[section].Write(data)
+		return err
+	}))
+	for _, p := range s.params {
+		if name := sectionOf(p); digests[name] != nil {
+			text += fmt.Sprintf("%s: %d bytes %x\n", name, sizes[name], digests[name].Sum64())
+		}
 	}
 	return text
 }

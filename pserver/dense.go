@@ -12,6 +12,10 @@ import (
 type dense struct {
 	*parameter
 	at []denseBlock // in the order of parameter.blocks
+	// words is the number of words of all the blocks.
+	words int64
+	// cut is not nil while a cut has not read all blocks.
+	cut *denseCut
 	// mark is the number of the last push that named a block; squares is the
 	// sum of its gradient's squares, if the norm is clipped, and now is what
 	// its blocks are applied with.
@@ -39,6 +43,7 @@ func newDense(p *parameter) *dense {
 		p.init.elements(b.weights(), uint64(block)*job.BlockSize)
 		p.opt.Init(b.weights(), b.state())
 		d.at[i] = b
+		d.words += int64(len(b.words))
 	}
 	return d
 }
@@ -76,7 +81,11 @@ func (d *dense) measure(v *wire.DenseBlock, mark uint64, batches int64) {
 // apply updates a block that has been checked and measured. It returns the
 // index of the first element that became non-finite, or -1.
 func (d *dense) apply(v *wire.DenseBlock) int64 {
-	b := &d.at[d.place[v.Block]]
+	at := int(d.place[v.Block])
+	if d.cut != nil {
+		d.cut.keep(at)
+	}
+	b := &d.at[at]
 	bad := d.opt.Dense(b.weights(), b.state(), v.Values, d.now.Clipped(d.Optimizer.ClipNorm, d.squares))
 	if bad < 0 {
 		return -1

@@ -8,13 +8,15 @@
 // rows of the sparse ones, the optimizer's state beside each weight, and the
 // ledger (package ledger) of the batches that these weights are made of, under
 // one lock. The core (api.go, shard.go, parameter.go, initial.go, dense.go,
-// table.go, stage.go, snapshot.go, loader.go, export.go) knows no network, no
-// etcd, no file and no clock. Its invariants:
+// table.go, stage.go, snapshot.go, kept.go, loader.go, export.go) knows no
+// network, no etcd, no file and no clock. Its invariants:
 //
 //   - A push is validated as a whole before anything changes. What is refused
 //     with an error, or by the ledger, has changed no weight and no row.
 //   - Weights, state and ledger change together under the lock and are cut
-//     together: a checkpoint is the state of one moment.
+//     together: a checkpoint is the state of one moment, though pushes go on
+//     while it is written. What an open cut still needs is put aside by the
+//     push that changes it.
 //   - The same pushes in the same order make the same bits, whatever is pulled
 //     between and however a push was cut into parts.
 //   - An initial value depends on the job's seed, the parameter's name and the
@@ -22,7 +24,8 @@
 //   - A shard in which a weight has become non-finite serves and saves nothing
 //     any more: its last checkpoint is from before.
 //
-// In the steady state a push and a pull allocate nothing.
+// In the steady state a push and a pull allocate nothing, but for what a push
+// puts aside for a cut.
 //
 // # The daemon: Server
 //

@@ -91,7 +91,7 @@ func (t *tenure) save(ctx context.Context, h *held, why string) error {
 	return err
 }
 
-// write makes the file. It holds a copy of the shard meanwhile.
+// write makes the file, of the shard as it is when it is called.
 func (t *tenure) write(ctx context.Context, h *held) (lastSave, error) {
 	// A save whose listing failed may have left its file. Only one: the next
 	// does not begin before that one is gone.
@@ -109,6 +109,7 @@ func (t *tenure) write(ctx context.Context, h *held) (lastSave, error) {
 	if err != nil {
 		return lastSave{}, fmt.Errorf("cut shard %d: %w", h.shard, err)
 	}
+	defer cut.Close()
 	summary := cut.Ledger()
 	if h.generation > 1 {
 		h.mu.Lock()

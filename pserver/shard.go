@@ -53,6 +53,8 @@ type content struct {
 	dense  []*dense // by parameter number, nil for a sparse one
 	tables []*table // by parameter number, nil for a dense one
 	ledger *ledger.Ledger
+	// cut is the one that is open, if any.
+	cut *Cut
 }
 
 // NewShard returns the shard in its initial state: dense blocks have their
@@ -375,8 +377,8 @@ func (s *Shard) Stats() ShardStats {
 		}
 		for b := range s.content.dense[i].at {
 			st.Elements += int64(s.content.dense[i].at[b].n)
-			st.Bytes += int64(len(s.content.dense[i].at[b].words)) * 4
 		}
+		st.Bytes += s.content.dense[i].words * 4
 	}
 	return st
 }

@@ -2,12 +2,13 @@ package pserver
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/gob"
 	"encoding/json"
 	"fmt"
-	"math"
+	"slices"
+	"sync"
 
+	"starfish/internal/wire"
 	"starfish/pserver/ledger"
 )
 
@@ -38,39 +39,84 @@ type cutMeta struct {
 	Words []int64
 }
 
-// Cut is a consistent copy of a shard: weights, optimizer state and ledger of
-// one moment.
+// Cut is a shard at one moment: weights, optimizer state and ledger. It is read
+// from the shard's own memory while pushes go on; what they change is put aside
+// first, as long as the cut needs it (kept.go).
+//
+// So a cut holds at most one copy of the shard's words, one bit a row and a
+// piece of 16 KiB for each MiB of rows, and lets go of them as it is written.
 type Cut struct {
+	// lock is the shard's.
+	lock    sync.Locker
+	params  params
+	content *content
 	meta    cutMeta
 	ledger  ledger.Snapshot
 	summary ledger.Summary
-	// names and words of the parameters' sections.
-	names []string
-	words [][][]float32
 }
 
-// Cut copies the shard under its lock. It fails with the shard's Err.
-func (s *Shard) Cut() (*Cut, error) {
+// Cut notes the moment. It holds the lock for a time that depends on the number
+// of parameters and the size of the ledger alone. There is one cut at a time:
+// ErrCutting if the one before has not been closed. It fails with the shard's
+// Err, too.
+func (s *Shard) Cut() (*Cut, error) { return s.cut(&s.mu) }
+
+func (s *Shard) cut(lock sync.Locker) (*Cut, error) {
 	parameters, err := json.Marshal(s.job)
 	if err != nil {
 		return nil, fmt.Errorf("cut shard %d: %w", s.number, err)
 	}
-	c := &Cut{meta: cutMeta{V: cutVersion, Shard: s.number, Lanes: s.lanes, Parameters: parameters}}
-	for _, p := range s.params {
-		c.names = append(c.names, sectionOf(p))
+	c := &Cut{
+		lock: lock, params: s.params,
+		meta: cutMeta{V: cutVersion, Shard: s.number, Lanes: s.lanes, Parameters: parameters},
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	lock.Lock()
+	defer lock.Unlock()
 	if s.broken != nil {
 		return nil, s.broken
 	}
+	if s.content.cut != nil {
+		return nil, ErrCutting
+	}
+	c.content, s.content.cut = s.content, c
 	c.ledger, c.summary = s.content.ledger.Snapshot(), s.content.ledger.Summary()
 	for i := range s.params {
-		pieces, n := s.content.copyOf(i)
-		c.words = append(c.words, pieces)
-		c.meta.Words = append(c.meta.Words, n)
+		c.meta.Words = append(c.meta.Words, s.content.mark(i))
 	}
 	return c, nil
+}
+
+// mark begins the cut of a parameter, and counts its words.
+func (c *content) mark(parameter int) (words int64) {
+	if t := c.tables[parameter]; t != nil {
+		t.cut = newTableCut(&t.rows)
+		return int64(t.rows.N) * int64(t.rows.Stride)
+	}
+	d := c.dense[parameter]
+	d.cut = &denseCut{blocks: d.at}
+	return d.words
+}
+
+// Close ends the cut, whether it was written or not: pushes put nothing aside
+// any more. It may be called more than once.
+func (c *Cut) Close() {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if c.content.cut != c {
+		return
+	}
+	c.content.cut = nil
+	for i := range c.params {
+		c.content.release(i)
+	}
+}
+
+func (c *content) release(parameter int) {
+	if t := c.tables[parameter]; t != nil {
+		t.cut = nil
+		return
+	}
+	c.dense[parameter].cut = nil
 }
 
 func sectionOf(p *parameter) string {
@@ -80,43 +126,74 @@ func sectionOf(p *parameter) string {
 	return prefixDense + p.Name
 }
 
-// copyOf copies a parameter's words, and counts them.
-func (c *content) copyOf(parameter int) (pieces [][]float32, words int64) {
-	add := func(w []float32) {
-		pieces = append(pieces, append(make([]float32, 0, len(w)), w...))
-		words += int64(len(w))
-	}
-	if t := c.tables[parameter]; t != nil {
-		for i := range t.rows.Blocks {
-			add(t.rows.Used(i))
-		}
-		return pieces, words
-	}
-	for i := range c.dense[parameter].at {
-		add(c.dense[parameter].at[i].words)
-	}
-	return pieces, words
-}
-
 // Ledger is the summary of the cut's ledger, for the checkpoint's meta record.
 func (c *Cut) Ledger() ledger.Summary { return c.summary }
 
 // WriteTo hands the cut's sections out, in order, in blocks of at most
-// BlockBytes. A block is valid only during the call.
+// BlockBytes, and closes the cut. A block is valid only during the call, which
+// is made without the lock. A cut is written once, and not after Close.
 func (c *Cut) WriteTo(emit func(section string, data []byte) error) error {
+	defer c.Close()
 	if err := emitGob(emit, sectionMeta, &c.meta); err != nil {
 		return err
 	}
 	if err := emitGob(emit, sectionLedger, &c.ledger); err != nil {
 		return err
 	}
-	buffer := make([]byte, 0, BlockBytes)
-	for i, pieces := range c.words {
-		if err := emitWords(emit, c.names[i], pieces, buffer); err != nil {
-			return err
+	buffer := make([]float32, 0, c.largest())
+	for i, p := range c.params {
+		section := sectionOf(p)
+		for {
+			words := c.take(i, buffer)
+			if len(words) == 0 {
+				break
+			}
+			if err := emitWords(emit, section, words); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// largest is the number of words that a take can return. So it makes no memory
+// under the lock.
+func (c *Cut) largest() (words int) {
+	for i := range c.params {
+		if t := c.content.tables[i]; t != nil {
+			words = max(words, t.rows.Stride<<t.cut.shift)
+		} else if d := c.content.dense[i]; len(d.at) > 0 {
+			words = max(words, len(d.at[0].words))
+		}
+	}
+	return words
+}
+
+// take returns the next words of a parameter, and none at the end.
+func (c *Cut) take(parameter int, buffer []float32) []float32 {
+	if t := c.content.tables[parameter]; t != nil {
+		words, was := c.takeRows(t, buffer)
+		was.restore(words, &t.rows)
+		return words
+	}
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	d := c.content.dense[parameter]
+	words := d.cut.take(buffer)
+	if len(words) == 0 {
+		d.cut = nil
+	}
+	return words
+}
+
+func (c *Cut) takeRows(t *table, buffer []float32) ([]float32, *changed) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	words, was := t.cut.take(buffer)
+	if len(words) == 0 {
+		t.cut = nil
+	}
+	return words, was
 }
 
 func emitGob(emit func(string, []byte) error, section string, v any) error {
@@ -132,34 +209,12 @@ func emitGob(emit func(string, []byte) error, section string, v any) error {
 	return nil
 }
 
-// emitWords writes words little-endian, in blocks filled to the brim.
-func emitWords(emit func(string, []byte) error, section string, pieces [][]float32, buffer []byte) error {
-	buffer = buffer[:0]
-	for _, piece := range pieces {
-		for len(piece) > 0 {
-			n := min(len(piece), (BlockBytes-len(buffer))/4)
-			buffer = appendWords(buffer, piece[:n])
-			piece = piece[n:]
-			if len(buffer) < BlockBytes {
-				continue
-			}
-			if err := emit(section, buffer); err != nil {
-				return err
-			}
-			buffer = buffer[:0]
+// emitWords writes words little-endian, which is how they lie in memory.
+func emitWords(emit func(string, []byte) error, section string, words []float32) error {
+	for data := range slices.Chunk(wire.Bytes(words), BlockBytes) {
+		if err := emit(section, data); err != nil {
+			return err
 		}
 	}
-	if len(buffer) == 0 {
-		return nil
-	}
-	return emit(section, buffer)
-}
-
-func appendWords(to []byte, words []float32) []byte {
-	at := len(to)
-	to = to[:at+4*len(words)]
-	for i, w := range words {
-		binary.LittleEndian.PutUint32(to[at+4*i:], math.Float32bits(w))
-	}
-	return to
+	return nil
 }

@@ -25,6 +25,8 @@ type table struct {
 	touched []uint64
 	// mark is the number of the last push that named the table.
 	mark uint64
+	// cut is not nil while a cut has not read all of its rows.
+	cut *tableCut
 }
 
 const firstSlots = 64
@@ -182,6 +184,9 @@ func (t *table) apply(v *wire.SparseRows, rows []uint32, batches int64) (key uin
 	step := t.step(batches)
 	if norm := t.Optimizer.ClipNorm; norm > 0 {
 		step = step.Clipped(norm, optimizer.Squares(grad))
+	}
+	if t.cut != nil {
+		t.cut.keep(rows)
 	}
 	if i := t.opt.Rows(&t.rows, rows, grad, step); i >= 0 {
 		return t.rows.Key(rows[i]), true

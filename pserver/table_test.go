@@ -220,15 +220,3 @@ func BenchmarkExchange(b *testing.B) {
 		})
 	}
 }
-
-// What a cut holds the shard up for.
-func BenchmarkCut(b *testing.B) {
-	s, _, _ := traffic(b, 3_000_000, 0)
-	t := s.content.tables[pWeights]
-	b.SetBytes(int64(t.rows.N * t.rows.Stride * 4))
-	for b.Loop() {
-		if _, err := s.Cut(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

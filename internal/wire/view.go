@@ -23,6 +23,9 @@ func words(b []byte) []uint64 {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/8)
 }
 
+// Bytes views the words of x as they lie in memory.
+func Bytes(x []float32) []byte { return bytesOf(x) }
+
 // bytesOf views x as bytes.
 func bytesOf[T uint64 | float32](x []T) []byte {
 	if len(x) == 0 {

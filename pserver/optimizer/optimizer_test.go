@@ -267,13 +267,16 @@ func TestRowsMemory(t *testing.T) {
 		require.Len(t, words, 4)
 	}
 	require.Len(t, table.Blocks, 2)
-	require.Len(t, table.Used(0), 4*4096)
-	require.Len(t, table.Used(1), 4*904)
+	some := table.Append(nil, 4000, 300) // over the edge of a block
+	require.Len(t, some, 4*300)
+	for i := range uint64(300) {
+		require.Equal(t, ^(4000 + i), KeyOf(some[4*i:]))
+	}
 	require.Equal(t, ^uint64(4999), table.Key(4999))
 	large := NewRows(100_000, 100_000)
 	require.Equal(t, 1, 1<<large.Shift)
 	large.Add(3)
-	require.Len(t, large.Used(0), 200_002)
+	require.Len(t, large.Append(nil, 0, 1), 200_002)
 }
 
 func BenchmarkRows(b *testing.B) {

@@ -63,6 +63,9 @@ func (t *Rows) Weights(row []float32) []float32 { return row[head : head+t.Dim] 
 // State returns the words behind the weights.
 func (t *Rows) State(row []float32) []float32 { return row[head+t.Dim:] }
 
+// Content returns what of a row may change: its weights and state.
+func (t *Rows) Content(row []float32) []float32 { return row[head:] }
+
 // Add makes a row for the key, zeroed, and returns its number and words. The
 // caller keeps N below None.
 func (t *Rows) Add(key uint64) (uint32, []float32) {
@@ -77,9 +80,15 @@ func (t *Rows) Add(key uint64) (uint32, []float32) {
 	return row, words
 }
 
-// Used returns the used words of block i.
-func (t *Rows) Used(i int) []float32 {
-	return t.Blocks[i][:min(t.N-i<<t.Shift, 1<<t.Shift)*t.Stride]
+// Append appends the words of n rows, from a row on, as they lie in memory.
+func (t *Rows) Append(to []float32, first, n uint32) []float32 {
+	for n > 0 {
+		at := first & (1<<t.Shift - 1)
+		here := min(n, 1<<t.Shift-at)
+		to = append(to, t.Blocks[first>>t.Shift][int(at)*t.Stride:int(at+here)*t.Stride]...)
+		first, n = first+here, n-here
+	}
+	return to
 }
 
 // plain is the reading of rules whose weights are the values.
