@@ -40,7 +40,7 @@ func newDense(p *parameter) *dense {
 	for i, block := range p.blocks {
 		n := p.blockLen(block)
 		b := denseBlock{words: make([]float32, n+p.opt.Words(n)), n: n}
-		p.init.elements(b.weights(), uint64(block)*job.BlockSize)
+		p.init.Elements(b.weights(), uint64(block)*job.BlockSize)
 		p.opt.Init(b.weights(), b.state())
 		d.at[i] = b
 		d.words += int64(len(b.words))

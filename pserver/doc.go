@@ -7,7 +7,7 @@
 // A shard is one of the S parts of every parameter: blocks of the dense ones,
 // rows of the sparse ones, the optimizer's state beside each weight, and the
 // ledger (package ledger) of the batches that these weights are made of, under
-// one lock. The core (api.go, shard.go, parameter.go, initial.go, dense.go,
+// one lock. The core (api.go, shard.go, parameter.go, dense.go,
 // table.go, stage.go, snapshot.go, kept.go, loader.go, export.go) knows no
 // network, no etcd, no file and no clock. Its invariants:
 //

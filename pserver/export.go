@@ -4,52 +4,68 @@ import (
 	"iter"
 	"slices"
 
+	"starfish/internal/modelfile"
 	"starfish/job"
 	"starfish/pserver/optimizer"
 )
 
-// Export iterates over what the shard holds of one parameter: the elements of
-// a dense parameter by index, one a value group, or the rows of a sparse one by
-// key. The text is the value group of contract 7.12, its values joined by tabs;
-// it is valid until the next step. Counts are integers.
-//
-// The list of rows is that of the beginning, each value that of the moment at
-// which it is read: the whole is consistent while nobody pushes.
-func (s *Shard) Export(parameter int) iter.Seq2[uint64, []byte] {
+// exportedRows is how many rows are read under the lock at a time.
+const exportedRows = 4096
+
+// Rows is the number of rows of a sparse parameter that the shard holds.
+func (s *Shard) Rows(parameter int) int64 {
+	if !s.params[parameter].Sparse {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.content.tables[parameter].rows.N)
+}
+
+// Export gives what the shard holds of a parameter, in runs: blocks of a dense
+// one by index, rows of a sparse one by key. The runs' memory is reused. Each
+// is of one moment; together they are if nothing is pushed meanwhile.
+func (s *Shard) Export(parameter int) iter.Seq[modelfile.Run] {
 	if s.params[parameter].Sparse {
 		return s.exportRows(parameter)
 	}
-	return s.exportElements(parameter)
+	return s.exportBlocks(parameter)
 }
 
-func (s *Shard) exportElements(parameter int) iter.Seq2[uint64, []byte] {
-	return func(yield func(uint64, []byte) bool) {
-		var text []byte
-		p := s.params[parameter]
-		for i, block := range p.blocks {
-			for e := range p.blockLen(block) {
-				text = s.elementText(text[:0], parameter, i, e)
-				if !yield(uint64(block)*job.BlockSize+uint64(e), text) {
-					return
-				}
+func (s *Shard) exportBlocks(parameter int) iter.Seq[modelfile.Run] {
+	return func(yield func(modelfile.Run) bool) {
+		var r modelfile.Run
+		for i, block := range s.params[parameter].blocks {
+			r.First = uint64(block) * job.BlockSize
+			s.exportBlock(&r, parameter, i)
+			if !yield(r) {
+				return
 			}
 		}
 	}
 }
 
-func (s *Shard) elementText(to []byte, parameter, block, element int) []byte {
+func (s *Shard) exportBlock(r *modelfile.Run, parameter, i int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	b := &s.content.dense[parameter].at[block]
-	return s.params[parameter].opt.AppendText(to, b.weights(), b.state(), element)
+	p, b := s.params[parameter], &s.content.dense[parameter].at[i]
+	if p.counts() {
+		r.Counts = optimizer.AppendCounts(r.Counts[:0], b.weights(), b.state())
+		return
+	}
+	r.Floats = slices.Grow(r.Floats[:0], b.n)[:b.n]
+	p.opt.ReadDense(r.Floats, b.weights(), b.state())
 }
 
-func (s *Shard) exportRows(parameter int) iter.Seq2[uint64, []byte] {
-	return func(yield func(uint64, []byte) bool) {
-		var text []byte
-		for _, key := range s.sortedKeys(parameter) {
-			text = s.rowText(text[:0], parameter, key)
-			if !yield(key, text) {
+func (s *Shard) exportRows(parameter int) iter.Seq[modelfile.Run] {
+	return func(yield func(modelfile.Run) bool) {
+		var r modelfile.Run
+		var at []uint32
+		for keys := range slices.Chunk(s.sortedKeys(parameter), exportedRows) {
+			at = slices.Grow(at[:0], len(keys))[:len(keys)]
+			r.Keys = keys
+			s.exportRun(&r, parameter, at)
+			if !yield(r) {
 				return
 			}
 		}
@@ -68,20 +84,36 @@ func (s *Shard) sortedKeys(parameter int) []uint64 {
 	return keys
 }
 
-func (s *Shard) rowText(to []byte, parameter int, key uint64) []byte {
+// exportRun reads the rows of r.Keys; those that are gone, because the shard
+// has been loaded anew meanwhile, are left out.
+func (s *Shard) exportRun(r *modelfile.Run, parameter int, at []uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t, at := s.content.tables[parameter], [1]uint32{}
-	t.find([]uint64{key}, at[:])
-	if at[0] == optimizer.None {
-		return to // the shard has been loaded anew meanwhile
-	}
-	words := t.rows.Row(at[0])
-	for i := range t.Dim {
-		if i > 0 {
-			to = append(to, '\t')
+	t := s.content.tables[parameter]
+	t.find(r.Keys, at)
+	if slices.Contains(at, optimizer.None) {
+		r.Keys = slices.Clone(r.Keys)
+		n := 0
+		for i, row := range at {
+			if row != optimizer.None {
+				r.Keys[n], at[n] = r.Keys[i], row
+				n++
+			}
 		}
-		to = t.opt.AppendText(to, t.rows.Weights(words), t.rows.State(words), i)
+		r.Keys, at = r.Keys[:n], at[:n]
 	}
-	return to
+	if !t.counts() {
+		n := len(at) * t.Dim
+		r.Floats = slices.Grow(r.Floats[:0], n)[:n]
+		t.opt.ReadRows(r.Floats, &t.rows, at)
+		return
+	}
+	r.Counts = r.Counts[:0]
+	for _, row := range at {
+		words := t.rows.Row(row)
+		r.Counts = optimizer.AppendCounts(r.Counts, t.rows.Weights(words), t.rows.State(words))
+	}
 }
+
+// counts tells whether the parameter holds whole numbers.
+func (p *parameter) counts() bool { return p.Optimizer.Type == job.OptimizerCount }

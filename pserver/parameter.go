@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"starfish/internal/initial"
 	"starfish/internal/wire"
 	"starfish/job"
 	"starfish/pserver/optimizer"
@@ -15,7 +16,7 @@ type parameter struct {
 	job.Parameter
 	number int
 	opt    optimizer.Optimizer
-	init   initializer
+	init   initial.Values
 	// scale turns a summed gradient into the one that is applied. rate is the
 	// learning rate where it is always the same.
 	scale, rate float32
@@ -57,7 +58,7 @@ func newParameter(all job.Parameters, number, shard int) (*parameter, error) {
 	if p.opt, err = optimizer.New(p.Optimizer); err != nil {
 		return nil, err
 	}
-	if p.init, err = newInitializer(p.Init, all.Seed, p.Name); err != nil {
+	if p.init, err = initial.New(p.Init, all.Seed, p.Name); err != nil {
 		return nil, err
 	}
 	p.rate = float32(p.Optimizer.LearningRate)

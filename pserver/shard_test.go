@@ -277,8 +277,8 @@ func TestRepeatedKeysOfCount(t *testing.T) {
 	t.Parallel()
 	s, b := theShard(t), &batches{}
 	mustPush(t, s, b.next(nil, rows(pSeen, []uint64{4, 4, 4}, 1<<24, 1, 1)))
-	for _, text := range s.Export(pSeen) {
-		require.Equal(t, "16777218", string(text))
+	for r := range s.Export(pSeen) {
+		require.Equal(t, []uint64{16777218}, r.Counts)
 	}
 }
 
@@ -329,7 +329,7 @@ func TestInitialValuesDoNotDependOnTheShards(t *testing.T) {
 	t.Parallel()
 	whole := theShard(t)
 	matrix := make([]float32, 5*(job.BlockSize-1))
-	whole.params[pMatrix].init.elements(matrix, 0)
+	whole.params[pMatrix].init.Elements(matrix, 0)
 	for b := range uint32(5) {
 		require.Equal(t, matrix[b*job.BlockSize:][:lenOf(b)], pullBlock(t, whole, pMatrix, b))
 	}

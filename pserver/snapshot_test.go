@@ -5,10 +5,12 @@ import (
 	"encoding/gob"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"starfish/internal/modelfile"
 	"starfish/internal/wire"
 	"starfish/job"
 	"starfish/pserver/ledger"
@@ -299,17 +301,24 @@ func TestExport(t *testing.T) {
 	s := theShard(t)
 	mustPush(t, s, (&batches{}).next([]wire.DenseBlock{block(pTotal, 0, 12345678)},
 		rows(pSeen, []uint64{9, 1 << 63, 2}, 3, 1, 1<<24), rows(pEmbedding, []uint64{4}, 0, 0, 0)))
-	lines := func(param int) (out []string) {
-		for k, text := range s.Export(param) {
-			out = append(out, fmt.Sprintf("%d %s", k, text))
+	all := func(param int) (out []modelfile.Run) {
+		for r := range s.Export(param) {
+			out = append(out, modelfile.Run{First: r.First, Keys: slices.Clone(r.Keys), Floats: slices.Clone(r.Floats), Counts: slices.Clone(r.Counts)})
 		}
 		return out
 	}
-	require.Equal(t, []string{"0 12345678"}, lines(pTotal))
-	require.Equal(t, []string{"0 0"}, lines(pBias))
-	require.Equal(t, []string{"2 16777216", "9 3", "9223372036854775808 1"}, lines(pSeen))
-	require.Regexp(t, `^\[4 -?0\.\d+\t-?0\.\d+\t-?0\.\d+\]$`, fmt.Sprint(lines(pEmbedding)))
-	require.Len(t, lines(pMatrix), 5*(job.BlockSize-1))
+	require.Equal(t, []modelfile.Run{{Counts: []uint64{12345678}}}, all(pTotal))
+	require.Equal(t, []modelfile.Run{{Floats: []float32{0}}}, all(pBias))
+	require.Equal(t, []modelfile.Run{{Keys: []uint64{2, 9, 1 << 63}, Counts: []uint64{1 << 24, 3, 1}}}, all(pSeen))
+	require.EqualValues(t, 3, s.Rows(pSeen))
+	require.Equal(t, []modelfile.Run{{Keys: []uint64{4}, Floats: pullRows(t, s, pEmbedding, 4)}}, all(pEmbedding))
+	elements := 0
+	for _, r := range all(pMatrix) {
+		require.Zero(t, r.First%job.BlockSize)
+		elements += len(r.Floats)
+	}
+	require.Equal(t, 5*(job.BlockSize-1), elements)
+	require.Zero(t, s.Rows(pMatrix))
 	for range s.Export(pSeen) {
 		break
 	}

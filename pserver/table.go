@@ -163,7 +163,7 @@ func (t *table) add(key uint64) uint32 {
 		return one[0]
 	}
 	row, words := t.rows.Add(key)
-	t.init.row(t.rows.Weights(words), key)
+	t.init.Row(t.rows.Weights(words), key)
 	t.opt.Init(t.rows.Weights(words), t.rows.State(words))
 	t.enter(job.Mix(key), row)
 	if int(row)>>6 == len(t.touched) {
@@ -235,7 +235,7 @@ func (t *table) read(dst []float32, keys []uint64, rows []uint32) []float32 {
 	dim := t.Dim
 	for i, row := range rows {
 		if row == optimizer.None {
-			t.init.row(dst[i*dim:(i+1)*dim], keys[i])
+			t.init.Row(dst[i*dim:(i+1)*dim], keys[i])
 		}
 	}
 	t.opt.ReadRows(dst[:len(rows)*dim], &t.rows, rows)

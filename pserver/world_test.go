@@ -8,7 +8,6 @@ import (
 	"math"
 	"net"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -507,11 +506,13 @@ func (w *world) checkCounts() {
 		require.Equal(w.t, want*records, st.Total.Records, "shard %d", shard)
 		require.InDelta(w.t, 0.5*float64(want*records), st.Total.Loss, 1e-6, "shard %d", shard)
 		require.Zero(w.t, st.Total.Lost+st.Total.Skipped)
-		for _, text := range core.Export(0) {
-			total += number(w.t, text)
+		for r := range core.Export(0) {
+			total += float64(r.Floats[0])
 		}
-		for key, text := range core.Export(1) {
-			seen[key] = number(w.t, text)
+		for r := range core.Export(1) {
+			for i, key := range r.Keys {
+				seen[key] = float64(r.Floats[i])
+			}
 		}
 	}
 	require.InDelta(w.t, float64(want*records), total, 0)
@@ -519,13 +520,6 @@ func (w *world) checkCounts() {
 	for key, v := range seen {
 		require.InDelta(w.t, float64(w.passes*batches), v, 0, "row %d", key)
 	}
-}
-
-func number(t *testing.T, text []byte) float64 {
-	t.Helper()
-	v, err := strconv.ParseFloat(string(text), 64)
-	require.NoError(t, err)
-	return v
 }
 
 // load is the shard as its newest listed checkpoint has it.

@@ -347,8 +347,21 @@ func (c *cluster) export() map[string]string {
 		require.NoError(c.t, err)
 		require.Empty(c.t, skipped)
 		for p, parameter := range j.Parameters.List {
-			for key, text := range s.Export(p) {
-				got[fmt.Sprintf("%s %d", parameter.Name, key)] = string(text)
+			for r := range s.Export(p) {
+				add := func(key uint64, i int) { // dim is 1 in all of them
+					name := fmt.Sprintf("%s %d", parameter.Name, key)
+					if r.Counts != nil {
+						got[name] = fmt.Sprint(r.Counts[i])
+					} else {
+						got[name] = fmt.Sprint(r.Floats[i])
+					}
+				}
+				for i, key := range r.Keys {
+					add(key, i)
+				}
+				for i := 0; !parameter.Sparse && i < len(r.Floats)+len(r.Counts); i++ {
+					add(r.First+uint64(i), i)
+				}
 			}
 		}
 	}

@@ -107,7 +107,6 @@ func TestUsage(t *testing.T) {
 		"chaos of what":      {[]string{"run", "-f", "x", "--chaos", "etcd=1s"}, "--chaos"},
 		"chaos how often":    {[]string{"run", "-f", "x", "--chaos", "trainer=often"}, "--chaos"},
 		"negative trainers":  {[]string{"run", "-f", "x", "--trainers", "-1"}, "--trainers"},
-		"export of later":    {[]string{"run", "-f", "x", "--export", "m.npz"}, ".npz"},
 		"export to stdout":   {[]string{"run", "-f", "x", "--export", "-"}, "not to -"},
 		"export there too":   {[]string{"export", "--dir", "x", "-o", "-"}, "not to -"},
 		"etcd without dir":   {[]string{"run", "-f", "x", "--etcd-endpoints", "y"}, "needs --dir"},

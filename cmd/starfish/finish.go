@@ -181,11 +181,11 @@ func (r *runner) export(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, err := exportText(ctx, &found{store: r.store, job: j, checkpoints: r.dir.checkpoints()}, r.opts.export)
+	n, err := exportModel(ctx, &found{store: r.store, job: j, checkpoints: r.dir.checkpoints()}, r.opts.export)
 	if err != nil {
 		return err
 	}
-	r.log.WithField("file", r.opts.export).WithField("lines", n).Info("model exported")
+	r.log.WithField("file", r.opts.export).WithField("values", n).Info("model exported")
 	return nil
 }
 

@@ -1,9 +1,6 @@
 package optimizer
 
-import (
-	"math"
-	"strconv"
-)
+import "math"
 
 // count adds the gradient to a counter of 64 bits, whatever the step: the
 // audit of what has been applied. It is exact beyond 2^24, where float32 stops
@@ -67,6 +64,11 @@ func (o count) ReadRows(dst []float32, t *Rows, rows []uint32) {
 	}
 }
 
-func (count) AppendText(dst []byte, w, state []float32, i int) []byte {
-	return strconv.AppendUint(dst, counter(w, state, i), 10)
+// AppendCounts appends the numbers that the optimizer `count` has counted, in
+// full: w and state are the words of a row, or of a block.
+func AppendCounts(dst []uint64, w, state []float32) []uint64 {
+	for i := range w {
+		dst = append(dst, counter(w, state, i))
+	}
+	return dst
 }

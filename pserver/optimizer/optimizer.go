@@ -75,8 +75,6 @@ type Optimizer interface {
 	ReadRows(dst []float32, t *Rows, rows []uint32)
 	// ReadDense writes a block's values; len(dst) = len(w).
 	ReadDense(dst, w, state []float32)
-	// AppendText writes the value of weight i in full precision.
-	AppendText(dst []byte, w, state []float32, i int) []byte
 }
 
 // New returns the optimizer for resolved settings.

@@ -1,9 +1,6 @@
 package optimizer
 
-import (
-	"math"
-	"strconv"
-)
+import "math"
 
 // None is the number of a row that does not exist.
 const None = math.MaxUint32
@@ -119,8 +116,4 @@ func (t *Rows) read1(dst []float32, rows []uint32) {
 			dst[i] = blocks[row>>shift][int(row&mask)*stride+head]
 		}
 	}
-}
-
-func (plain) AppendText(dst []byte, w, _ []float32, i int) []byte {
-	return strconv.AppendFloat(dst, float64(w[i]), 'g', -1, 32)
 }

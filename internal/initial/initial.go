@@ -1,4 +1,7 @@
-package pserver
+// Package initial computes the values with which parameters begin. They follow
+// from the job's spec alone, so pservers need not agree on them, and whoever
+// reads an exported model knows the rows that were never pushed.
+package initial
 
 import (
 	"fmt"
@@ -12,7 +15,7 @@ import (
 // golden is the increment of splitmix64, 2^64 divided by the golden ratio.
 const golden = 0x9e3779b97f4a7c15
 
-// initializer computes initial values. A value depends on the job's seed, the
+// Values computes initial values. A value depends on the job's seed, the
 // parameter's name and the place only: the element's index in a dense
 // parameter, the key and the position in a row of a sparse one. So no shard
 // asks another one, and nothing changes with the number of shards.
@@ -20,14 +23,15 @@ const golden = 0x9e3779b97f4a7c15
 // A stream is a splitmix64 sequence that can be entered anywhere: its word i is
 // Mix(stream + (i+1) × golden). A dense parameter is one stream; each row of a
 // sparse one is a stream of its own. This is part of the formats.
-type initializer struct {
+type Values struct {
 	kind   string
 	a, b   float64
 	stream uint64
 }
 
-func newInitializer(in job.Initializer, seed uint64, name string) (initializer, error) {
-	r := initializer{kind: in.Kind, stream: job.Mix(seed ^ xxhash.Sum64String(name))}
+// New checks the settings. name is the parameter's.
+func New(in job.Initializer, seed uint64, name string) (Values, error) {
+	r := Values{kind: in.Kind, stream: job.Mix(seed ^ xxhash.Sum64String(name))}
 	switch in.Kind {
 	case job.InitZeros, "":
 		r.kind = job.InitZeros
@@ -54,11 +58,11 @@ func newInitializer(in job.Initializer, seed uint64, name string) (initializer, 
 	return r, nil
 }
 
-// elements fills dst with a dense parameter's values from an element on.
-func (in *initializer) elements(dst []float32, first uint64) { in.fill(dst, in.stream, first) }
+// Elements fills dst with a dense parameter's values from an element on.
+func (in *Values) Elements(dst []float32, first uint64) { in.fill(dst, in.stream, first) }
 
-// row fills dst with a sparse row's values.
-func (in *initializer) row(dst []float32, key uint64) {
+// Row fills dst with the row of a sparse parameter.
+func (in *Values) Row(dst []float32, key uint64) {
 	if in.kind == job.InitZeros {
 		clear(dst)
 		return
@@ -66,7 +70,7 @@ func (in *initializer) row(dst []float32, key uint64) {
 	in.fill(dst, job.Mix(in.stream^job.Mix(key)), 0)
 }
 
-func (in *initializer) fill(dst []float32, stream, first uint64) {
+func (in *Values) fill(dst []float32, stream, first uint64) {
 	switch in.kind {
 	case job.InitZeros:
 		clear(dst)
@@ -92,7 +96,7 @@ func word(stream, i uint64) uint64 { return job.Mix(stream + (i+1)*golden) }
 func unit(w uint64) float64 { return float64(w>>11) * 0x1p-53 }
 
 // uniform is below the maximum also after rounding to float32.
-func (in *initializer) uniform(w uint64) float32 {
+func (in *Values) uniform(w uint64) float32 {
 	x := float32(in.a + (in.b-in.a)*unit(w))
 	if x >= float32(in.b) {
 		return math.Nextafter32(float32(in.b), float32(in.a))
@@ -102,7 +106,7 @@ func (in *initializer) uniform(w uint64) float32 {
 
 // normal is the first number of a pair of Box and Muller (A note on the
 // generation of random normal deviates, 1958).
-func (in *initializer) normal(u, v uint64) float32 {
+func (in *Values) normal(u, v uint64) float32 {
 	r := math.Sqrt(-2 * math.Log(1-unit(u)))
 	return float32(in.a + in.b*r*math.Cos(2*math.Pi*unit(v)))
 }

@@ -1,4 +1,4 @@
-package pserver
+package initial
 
 import (
 	"math"
@@ -9,9 +9,9 @@ import (
 	"starfish/job"
 )
 
-func initial(t *testing.T, in job.Initializer, seed uint64, name string) initializer {
+func initialOf(t *testing.T, in job.Initializer, seed uint64, name string) Values {
 	t.Helper()
-	r, err := newInitializer(in, seed, name)
+	r, err := New(in, seed, name)
 	require.NoError(t, err)
 	return r
 }
@@ -20,14 +20,14 @@ func initial(t *testing.T, in job.Initializer, seed uint64, name string) initial
 // program was built anew.
 func TestInitialValuesArePinned(t *testing.T) {
 	t.Parallel()
-	u := initial(t, job.Initializer{Kind: job.InitUniform, Min: -1, Max: 1}, 7, "embedding")
-	n := initial(t, job.Initializer{Kind: job.InitNormal, Mean: 1, Stddev: 2}, 7, "embedding")
+	u := initialOf(t, job.Initializer{Kind: job.InitUniform, Min: -1, Max: 1}, 7, "embedding")
+	n := initialOf(t, job.Initializer{Kind: job.InitNormal, Mean: 1, Stddev: 2}, 7, "embedding")
 	got := make([]float32, 3)
-	u.row(got, 0)
+	u.Row(got, 0)
 	require.Equal(t, []float32{-0.989168, -0.09983256, 0.65391827}, got)
-	u.elements(got, 5)
+	u.Elements(got, 5)
 	require.Equal(t, []float32{-0.3795747, 0.3353685, -0.6778283}, got)
-	n.row(got, math.MaxUint64)
+	n.Row(got, math.MaxUint64)
 	require.InDeltaSlice(t, []float32{2.83829, 0.7520664, 2.4779387}, got, 1e-6)
 }
 
@@ -36,8 +36,8 @@ func TestInitialValuesDependOnSeedNameAndPlaceOnly(t *testing.T) {
 	in := job.Initializer{Kind: job.InitUniform, Max: 1}
 	value := func(seed uint64, name string, key uint64) float32 {
 		v := []float32{0}
-		r := initial(t, in, seed, name)
-		r.row(v, key)
+		r := initialOf(t, in, seed, name)
+		r.Row(v, key)
 		return v[0]
 	}
 	base := value(1, "a", 0)
@@ -47,19 +47,19 @@ func TestInitialValuesDependOnSeedNameAndPlaceOnly(t *testing.T) {
 	require.NotEqual(t, base, value(1, "a", 1))
 
 	// A dense parameter may be filled from anywhere.
-	r := initial(t, job.Initializer{Kind: job.InitNormal, Stddev: 1}, 1, "a")
+	r := initialOf(t, job.Initializer{Kind: job.InitNormal, Stddev: 1}, 1, "a")
 	whole, part := make([]float32, 100), make([]float32, 30)
-	r.elements(whole, 0)
-	r.elements(part, 50)
+	r.Elements(whole, 0)
+	r.Elements(part, 50)
 	require.Equal(t, whole[50:80], part)
 }
 
 func TestInitialDistributions(t *testing.T) {
 	t.Parallel()
 	moments := func(in job.Initializer) (mean, dev, low, high float64) {
-		r := initial(t, in, 3, "x")
+		r := initialOf(t, in, 3, "x")
 		v := make([]float32, 200_000)
-		r.elements(v, 0)
+		r.Elements(v, 0)
 		low, high = math.Inf(1), math.Inf(-1)
 		for _, x := range v {
 			mean += float64(x) / float64(len(v))
@@ -91,9 +91,9 @@ func TestInitialDistributions(t *testing.T) {
 
 func TestUniformStaysBelowItsMaximum(t *testing.T) {
 	t.Parallel()
-	r := initial(t, job.Initializer{Kind: job.InitUniform, Min: 0, Max: 1}, 1, "x")
+	r := initialOf(t, job.Initializer{Kind: job.InitUniform, Min: 0, Max: 1}, 1, "x")
 	require.Equal(t, math.Nextafter32(1, 0), r.uniform(math.MaxUint64))
 	require.Equal(t, float32(0), r.uniform(0))
-	same := initial(t, job.Initializer{Kind: job.InitUniform, Min: 3, Max: 3}, 1, "x")
+	same := initialOf(t, job.Initializer{Kind: job.InitUniform, Min: 3, Max: 3}, 1, "x")
 	require.Equal(t, float32(3), same.uniform(5))
 }
