@@ -39,8 +39,9 @@ func (s *Server) listen() (stop func(), err error) {
 	s.mu.Lock()
 	s.address = advertised(s.cfg.Advertise, l.Addr().String())
 	s.mu.Unlock()
-	g := transport.NewServer()
-	pb.RegisterPServerServer(g, &service{Server: s})
+	service := &service{Server: s}
+	g := transport.NewServer(service.exchange)
+	pb.RegisterPServerServer(g, service)
 	grpc_health_v1.RegisterHealthServer(g, health.NewServer())
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(l) }()
@@ -97,11 +98,9 @@ type service struct {
 	*Server
 }
 
-// Exchange serves one stream: messages are answered one after the other.
+// Exchange is exchange for clients that speak gRPC only.
 func (s *service) Exchange(g grpc.BidiStreamingServer[pb.Frame, pb.Frame]) error {
-	x := &exchanger{Server: s.Server, source: s.sources.Add(1), stream: transport.Accept(g), pool: wire.NewPool(buffers)}
-	defer x.close()
-	err := x.serve(g.Context())
+	err := s.exchange(g.Context(), transport.Accept(g))
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil
@@ -111,6 +110,13 @@ func (s *service) Exchange(g grpc.BidiStreamingServer[pb.Frame, pb.Frame]) error
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	return err
+}
+
+// exchange serves one stream: messages are answered one after the other.
+func (s *service) exchange(ctx context.Context, stream transport.Stream) error {
+	x := &exchanger{Server: s.Server, source: s.sources.Add(1), stream: stream, pool: wire.NewPool(buffers)}
+	defer x.close()
+	return x.serve(ctx)
 }
 
 // errFenced: between the work and the answer the lease may have ended.

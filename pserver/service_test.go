@@ -20,20 +20,21 @@ import (
 
 // wireClient speaks to a pserver message by message.
 type wireClient struct {
-	t      *testing.T
-	w      *world
-	conn   *grpc.ClientConn
-	stream transport.Stream
-	pool   *wire.Pool
-	seq    uint64
-	cancel context.CancelFunc
+	t       *testing.T
+	w       *world
+	conn    *grpc.ClientConn
+	address string
+	stream  transport.Stream
+	pool    *wire.Pool
+	seq     uint64
+	cancel  context.CancelFunc
 }
 
 func (w *world) dial(p *process) *wireClient {
 	w.t.Helper()
 	cc, err := transport.NewClient(w.net.Host("raw"), p.Status().Address)
 	require.NoError(w.t, err)
-	c := &wireClient{t: w.t, w: w, conn: cc, pool: wire.NewPool(2)}
+	c := &wireClient{t: w.t, w: w, conn: cc, address: p.Status().Address, pool: wire.NewPool(2)}
 	w.t.Cleanup(func() { _ = cc.Close() })
 	c.open()
 	return c
@@ -44,7 +45,7 @@ func (c *wireClient) open() {
 	var ctx context.Context
 	ctx, c.cancel = context.WithCancel(c.t.Context())
 	c.t.Cleanup(c.cancel)
-	s, err := transport.Open(ctx, c.conn, &pb.PServer_ServiceDesc.Streams[0], pb.PServer_Exchange_FullMethodName)
+	s, err := transport.Open(ctx, c.w.net.Host("raw"), c.address)
 	require.NoError(c.t, err)
 	c.stream = s
 }
@@ -149,10 +150,30 @@ func TestMalformedMessage(t *testing.T) {
 		b := c.pool.Get()
 		require.NoError(t, c.stream.Send(b)) // empty
 		_, err := c.stream.Recv()
-		require.Equal(t, codes.InvalidArgument, status.Code(err))
+		require.ErrorIs(t, err, transport.ErrRefused)
+		require.ErrorContains(t, err, wire.ErrFormat.Error())
 		c.open()
 		r, err := c.ask(w.job.UUID, push(block(), 1, wire.Meta{Token: 1}, -1))
 		require.Equal(t, wire.Applied, one(t, r, err).Code)
+
+		// The same to a client that speaks gRPC only.
+		g, err := pb.NewPServerClient(c.conn).Exchange(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, g.Send(&pb.Frame{}))
+		_, err = g.Recv()
+		require.Equal(t, codes.InvalidArgument, status.Code(err))
+		g, err = pb.NewPServerClient(c.conn).Exchange(t.Context())
+		require.NoError(t, err)
+		var rw wire.RequestWriter
+		b = c.pool.Get()
+		rw.Start(b, w.job.UUID, 7)
+		push(block(), 1, wire.Meta{Token: 1, N: 1}, -1)(&rw)
+		rw.Finish()
+		require.NoError(t, g.Send(&pb.Frame{Body: b.Body()}))
+		f, err := g.Recv()
+		require.NoError(t, err)
+		require.NoError(t, r.Decode(append(wire.Aligned(0), f.Body...)))
+		require.Equal(t, wire.Applied, one(t, r, nil).Code)
 	})
 }
 

@@ -6,8 +6,6 @@ import (
 	"os"
 	"sync/atomic"
 
-	"google.golang.org/grpc"
-
 	"starfish/internal/transport"
 	"starfish/job"
 	"starfish/pserver/pb"
@@ -22,7 +20,7 @@ type identity struct {
 	version     string
 	job         job.Job
 	incarnation atomic.Value // string
-	server      *grpc.Server
+	server      *transport.Server
 	served      chan struct{}
 }
 
@@ -33,7 +31,7 @@ func listenIdentity(cfg Config, j job.Job) (*identity, error) {
 	}
 	id := &identity{
 		address: advertised(cfg.Advertise, l.Addr()), name: cfg.Name, version: cfg.Version, job: j,
-		server: transport.NewServer(), served: make(chan struct{}),
+		server: transport.NewServer(nil), served: make(chan struct{}),
 	}
 	id.incarnation.Store("")
 	pb.RegisterPServerServer(id.server, id)

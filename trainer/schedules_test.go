@@ -141,9 +141,8 @@ func TestScheduleZombieAcknowledges(t *testing.T) {
 		before := c.view()
 
 		zombie.client.Partition(true)
-		var gates []*gate
-		for _, p := range trainers { // what they know of the owners gets no news
-			gates = append(gates, hold(p, "range", "owners"))
+		for _, p := range trainers { // they get no news of the owners
+			p.client.Partition(true)
 		}
 		successor := c.pserver("pserver-0", takeover)
 		c.until("the takeover", func() bool { return len(c.ownedBy(successor)) > 0 })
@@ -152,8 +151,10 @@ func TestScheduleZombieAcknowledges(t *testing.T) {
 		c.until("the zombie's acknowledgements", func() bool { return batches(zombie) > known+5 })
 		c.until("the comparison", func() bool { return doing(successor, "serving") })
 		reopened := c.totals().Reopened
-		for _, g := range gates {
-			c.await("a trainer's complete", g.arrived)
+		for _, p := range trainers { // a complete that it holds back goes out at once
+			g := hold(p, "range", "owners")
+			p.client.Partition(false)
+			c.await("a trainer's look at the owners", g.arrived)
 			g.open()
 		}
 		zombie.client.Partition(false)

@@ -2,15 +2,18 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	"starfish/internal/wire"
+	"starfish/pserver/pb"
 )
 
 // The tuning of connections, measured: large socket buffers save system calls,
@@ -23,15 +26,19 @@ const (
 	// pingEvery and pingTimeout bound how long a peer may be silent.
 	pingEvery   = 10 * time.Second
 	pingTimeout = 5 * time.Second
-	// greeting bounds how long a new connection may take to speak HTTP/2.
+	// greeting bounds how long a new connection may take to say what it speaks.
 	greeting = 10 * time.Second
+	// connectTimeout bounds one attempt to connect.
+	connectTimeout = 3 * time.Second
+	// goodbye bounds how long it may take to tell a peer why a stream ends.
+	goodbye = 500 * time.Millisecond
 )
 
-// NewServer returns a gRPC server that carries Streams. Its Stop returns when
-// no handler runs any more. Extra options come last.
-func NewServer(extra ...grpc.ServerOption) *grpc.Server {
+// noDeadline takes a connection's deadline away.
+var noDeadline time.Time
+
+func newGRPC(extra ...grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(append([]grpc.ServerOption{
-		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ReadBufferSize(socketBuffer),
 		grpc.WriteBufferSize(socketBuffer),
 		grpc.InitialWindowSize(window),
@@ -62,49 +69,59 @@ func NewClient(n Network, addr string) (*grpc.ClientConn, error) {
 		grpc.WithInitialWindowSize(window),
 		grpc.WithInitialConnWindowSize(2*window),
 		grpc.WithMaxHeaderListSize(maxHeaders),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: 3 * time.Second,
+			MinConnectTimeout: connectTimeout,
 		}),
 		grpc.WithDefaultCallOptions(
-			grpc.ForceCodecV2(newCodec()),
 			grpc.MaxCallRecvMsgSize(maxFrame),
 			grpc.MaxCallSendMsgSize(maxFrame),
-			// Without a retry buffer a sent body is released once it is sent.
-			grpc.MaxRetryRPCBufferSize(0),
 		),
 	)
 }
 
-// messages is the part of gRPC's streams that both ends share.
-type messages interface {
-	SendMsg(m any) error
-	RecvMsg(m any) error
+// Lost returns when a connection that NewClient made, once it had been
+// established, is no more, or when ctx ends; it establishes it first. Pings
+// notice a peer that has fallen silent.
+func Lost(ctx context.Context, cc *grpc.ClientConn) error {
+	cc.Connect()
+	for ready := false; ; {
+		state := cc.GetState()
+		switch {
+		case state == connectivity.Ready:
+			ready = true
+		case ready, state == connectivity.TransientFailure, state == connectivity.Shutdown:
+			return ErrLost
+		}
+		if !cc.WaitForStateChange(ctx, state) {
+			return context.Cause(ctx)
+		}
+	}
 }
 
-type stream struct {
-	messages
-	in incoming
+// ErrLost: the connection has broken, or its peer has fallen silent.
+var ErrLost = errors.New("transport: the connection is lost")
+
+// Accept is a Stream over a call that a gRPC server received, for clients that
+// speak no frames: each message is one body.
+func Accept(s grpc.BidiStreamingServer[pb.Frame, pb.Frame]) Stream { return &call{s} }
+
+type call struct {
+	s grpc.BidiStreamingServer[pb.Frame, pb.Frame]
 }
 
-// Open starts the stream method on a connection; it ends with ctx.
-func Open(ctx context.Context, cc *grpc.ClientConn, desc *grpc.StreamDesc, method string) (Stream, error) {
-	s, err := cc.NewStream(ctx, desc, method)
+func (c *call) Send(b *wire.Buffer) error {
+	defer b.Release()
+	return c.s.Send(&pb.Frame{Body: b.Body()})
+}
+
+func (c *call) Recv() ([]byte, error) {
+	f, err := c.s.Recv()
 	if err != nil {
 		return nil, err
 	}
-	return &stream{messages: s}, nil
-}
-
-// Accept is a Stream over a call that a gRPC server received.
-func Accept(s grpc.ServerStream) Stream { return &stream{messages: s} }
-
-func (s *stream) Send(b *wire.Buffer) error { return s.SendMsg(b) }
-
-func (s *stream) Recv() ([]byte, error) {
-	if err := s.RecvMsg(&s.in); err != nil {
-		return nil, err
-	}
-	return s.in.body, nil
+	body := wire.Aligned(len(f.Body))
+	copy(body, f.Body)
+	return body, nil
 }

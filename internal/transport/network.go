@@ -1,22 +1,24 @@
 // Package transport moves bytes between the processes of a job.
 //
 // Network is the seam to the network: TCP for production, Memory for tests and
-// simulations. gRPC's clients and servers are made by NewClient and NewServer
-// over a Network; nothing else in starfish listens or dials.
+// simulations. Nothing else in starfish listens or dials.
+//
+// A Server has two kinds of connections on one port, told apart by their first
+// bytes: those of gRPC, for calls (NewClient), and those of frames (Open).
 //
 // Stream is the carrier of the hot path: message bodies, in order, both ways.
-// The implementation here is a bidirectional gRPC stream of
+// A body is sent from the memory in which it was written, with a head of eight
+// bytes before it, by one system call, and received into an aligned buffer that
+// the stream reuses; in steady state nothing is allocated. Clients that speak
+// gRPC only have a Stream too (Accept), at twice the processor time.
 //
-//	message Frame { bytes body = 1; }
+// A stream does not notice a peer that falls silent, with its connection open:
+// it is waited for as one that is slow. Lost does, by the pings of the gRPC
+// connection to the same peer.
 //
-// whose encoding is written around the body and not by protobuf's code: a body
-// is sent from the memory it was written in, and received by one copy from
-// gRPC's buffers into an aligned buffer that the stream reuses. Other carriers
-// can take its place without a change to the messages.
-//
-// A peer is not trusted: a body above wire.MaxMessage is refused before memory
-// is given to it, connections that do not speak HTTP/2 are closed, and peers
-// that fall silent are noticed by keep-alive pings.
+// A peer is not trusted: a body above wire.MaxMessage is refused, memory grows
+// with the bytes that arrive and not with those announced, and connections that
+// do not begin as they should are closed.
 package transport
 
 import (

@@ -10,15 +10,16 @@ import (
 	"net"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 
 	"starfish/internal/clock"
@@ -36,7 +37,11 @@ type echo struct {
 }
 
 func (e *echo) Exchange(g grpc.BidiStreamingServer[pb.Frame, pb.Frame]) error {
-	s, buffers := transport.Accept(g), wire.NewPool(4)
+	return e.exchange(g.Context(), transport.Accept(g))
+}
+
+func (e *echo) exchange(_ context.Context, s transport.Stream) error {
+	buffers := wire.NewPool(4)
 	for {
 		body, err := s.Recv()
 		if errors.Is(err, io.EOF) {
@@ -45,7 +50,9 @@ func (e *echo) Exchange(g grpc.BidiStreamingServer[pb.Frame, pb.Frame]) error {
 		if err != nil {
 			return err
 		}
-		e.bodies.Add(1)
+		if e.bodies.Add(1); string(body) == "go away" {
+			return errors.New("as you wish")
+		}
 		if err := s.Send(bufferOf(buffers, body)); err != nil {
 			return err
 		}
@@ -65,17 +72,23 @@ func bufferOf(p *wire.Pool, body []byte) *wire.Buffer {
 // serve starts the echo server and returns its address.
 func serve(t testing.TB, n transport.Network, addr string) (string, *echo) {
 	t.Helper()
+	e := &echo{}
+	return serveWith(t, n, addr, e, e.exchange), e
+}
+
+func serveWith(t testing.TB, n transport.Network, addr string, service pb.PServerServer, streams func(context.Context, transport.Stream) error) string {
+	t.Helper()
 	l, err := n.Listen(addr)
 	require.NoError(t, err)
-	e, s := &echo{}, transport.NewServer()
-	pb.RegisterPServerServer(s, e)
+	s := transport.NewServer(streams)
+	pb.RegisterPServerServer(s, service)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() {
 		s.Stop()
 		require.NoError(t, <-done)
 	})
-	return l.Addr().String(), e
+	return l.Addr().String()
 }
 
 func dial(t testing.TB, n transport.Network, addr string) *grpc.ClientConn {
@@ -86,9 +99,12 @@ func dial(t testing.TB, n transport.Network, addr string) *grpc.ClientConn {
 	return cc
 }
 
-func open(ctx context.Context, t testing.TB, cc *grpc.ClientConn) transport.Stream {
+// open opens a stream that ends with the test.
+func open(t testing.TB, n transport.Network, addr string) transport.Stream {
 	t.Helper()
-	s, err := transport.Open(ctx, cc, &pb.PServer_ServiceDesc.Streams[0], pb.PServer_Exchange_FullMethodName)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	s, err := transport.Open(ctx, n, addr)
 	require.NoError(t, err)
 	return s
 }
@@ -101,31 +117,32 @@ func TestStreamCarriesBodies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			addr, _ := serve(t, n, "127.0.0.1:0")
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			cc := dial(t, n, addr)
-			s := open(ctx, t, cc)
+			s := open(t, n, addr)
 			buffers := wire.NewPool(4)
 			random := rand.New(rand.NewPCG(1, 2))
-			for _, size := range []int{0, 1, 7, 8, 100, 16 << 10, 16<<10 + 1, 1 << 20, 5<<20 + 3, 3} {
+			for _, size := range []int{0, 1, 7, 8, 100, 16 << 10, 64<<10 - 8, 64<<10 + 1, 1 << 20, 9<<20 + 3, 3, wire.MaxMessage, 5} {
 				want := wire.Aligned(size)
-				for i := range want {
+				for i := range min(size, 10<<20) {
 					want[i] = byte(random.Uint32())
 				}
-				require.NoError(t, s.Send(bufferOf(buffers, want)))
+				// The echo of a large body may begin before it is sent to its end.
+				sent := make(chan error, 1)
+				go func() { sent <- s.Send(bufferOf(buffers, want)) }()
 				got, err := s.Recv()
 				require.NoError(t, err)
+				require.NoError(t, <-sent)
 				require.True(t, bytes.Equal(want, got), "%d bytes", size)
+				require.Zero(t, uintptr(unsafe.Pointer(unsafe.SliceData(got)))%8)
 			}
-			// The unary calls share the connection and its codec.
-			id, err := pb.NewPServerClient(cc).Identify(ctx, &pb.IdentifyRequest{})
+			// The calls have the same port.
+			id, err := pb.NewPServerClient(dial(t, n, addr)).Identify(t.Context(), &pb.IdentifyRequest{})
 			require.NoError(t, err)
 			require.Equal(t, "echo", id.Name)
 		})
 	}
 }
 
-// A stock protobuf stub must be able to talk to the hot path too.
+// A stock protobuf stub must be able to exchange messages too.
 func TestFramesAreProtobuf(t *testing.T) {
 	t.Parallel()
 	addr, _ := serve(t, transport.TCP, "127.0.0.1:0")
@@ -133,7 +150,7 @@ func TestFramesAreProtobuf(t *testing.T) {
 	defer cancel()
 	s, err := pb.NewPServerClient(dial(t, transport.TCP, addr)).Exchange(ctx)
 	require.NoError(t, err)
-	for _, body := range []string{"", "x", string(make([]byte, 300))} {
+	for _, body := range []string{"", "x", string(make([]byte, 300)), string(make([]byte, 5<<20))} {
 		require.NoError(t, s.Send(&pb.Frame{Body: []byte(body)}))
 		f, err := s.Recv()
 		require.NoError(t, err)
@@ -144,26 +161,103 @@ func TestFramesAreProtobuf(t *testing.T) {
 func TestSentBuffersComeBack(t *testing.T) {
 	t.Parallel()
 	addr, _ := serve(t, transport.TCP, "127.0.0.1:0")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	s := open(ctx, t, dial(t, transport.TCP, addr))
+	s := open(t, transport.TCP, addr)
 	buffers := wire.NewPool(1)
 	b := bufferOf(buffers, []byte("first"))
 	require.NoError(t, s.Send(b))
-	_, err := s.Recv()
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return buffers.Get() == b }, 5*time.Second, time.Millisecond)
+	require.Same(t, b, buffers.Get())
+}
+
+func TestExchangeAllocatesNothing(t *testing.T) {
+	addr, _ := serve(t, transport.TCP, "127.0.0.1:0")
+	s := open(t, transport.TCP, addr)
+	buffers, body := wire.NewPool(1), make([]byte, 100_000)
+	require.Zero(t, testing.AllocsPerRun(50, func() {
+		if s.Send(bufferOf(buffers, body)) != nil {
+			t.Error("not sent")
+		}
+		if got, err := s.Recv(); err != nil || len(got) != len(body) {
+			t.Error("not received")
+		}
+	}))
 }
 
 func TestTooLargeABodyIsRefused(t *testing.T) {
 	t.Parallel()
 	addr, e := serve(t, transport.TCP, "127.0.0.1:0")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	s := open(ctx, t, dial(t, transport.TCP, addr))
-	err := s.Send(bufferOf(wire.NewPool(0), make([]byte, wire.MaxMessage+8)))
-	require.Equal(t, codes.ResourceExhausted, status.Code(err))
+	s := open(t, transport.TCP, addr)
+	require.ErrorIs(t, s.Send(bufferOf(wire.NewPool(0), make([]byte, wire.MaxMessage+8))), transport.ErrTooLarge)
 	require.Zero(t, e.bodies.Load())
+}
+
+func TestTheReasonArrives(t *testing.T) {
+	t.Parallel()
+	addr, _ := serve(t, transport.TCP, "127.0.0.1:0")
+	s := open(t, transport.TCP, addr)
+	require.NoError(t, s.Send(bufferOf(wire.NewPool(0), []byte("go away"))))
+	_, err := s.Recv()
+	require.ErrorIs(t, err, transport.ErrRefused)
+	require.ErrorContains(t, err, "as you wish")
+}
+
+// The end of a stream's context ends it at once, at both ends.
+func TestStreamEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ended := make(chan error, 1)
+	addr := serveWith(t, transport.TCP, "127.0.0.1:0", &echo{}, func(_ context.Context, s transport.Stream) error {
+		_, err := s.Recv()
+		ended <- err
+		return nil
+	})
+	ctx, cancel := context.WithCancelCause(t.Context())
+	s, err := transport.Open(ctx, transport.TCP, addr)
+	require.NoError(t, err)
+	reason := errors.New("enough")
+	time.AfterFunc(10*time.Millisecond, func() { cancel(reason) })
+	_, err = s.Recv()
+	require.ErrorIs(t, err, reason)
+	require.ErrorIs(t, s.Send(bufferOf(wire.NewPool(0), nil)), io.EOF)
+	require.ErrorIs(t, <-ended, io.EOF)
+}
+
+// The server's end ends the handlers of its streams.
+func TestStopEndsStreams(t *testing.T) {
+	t.Parallel()
+	l, err := transport.TCP.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	began, ended := make(chan struct{}), make(chan struct{})
+	s := transport.NewServer(func(ctx context.Context, _ transport.Stream) error {
+		close(began)
+		<-ctx.Done()
+		close(ended)
+		return ctx.Err()
+	})
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	stream := open(t, transport.TCP, l.Addr().String())
+	silent, err := net.Dial("tcp", l.Addr().String()) // says nothing
+	require.NoError(t, err)
+	defer silent.Close()
+	<-began
+	s.Stop()
+	select {
+	case <-ended:
+	default:
+		t.Fatal("Stop has returned before the handler")
+	}
+	require.NoError(t, <-done)
+	_, err = stream.Recv()
+	require.Error(t, err)
+	require.ErrorIs(t, s.Serve(l), grpc.ErrServerStopped)
+}
+
+func TestStreamsAreRefusedWhereThereAreNone(t *testing.T) {
+	t.Parallel()
+	addr := serveWith(t, transport.TCP, "127.0.0.1:0", &echo{}, nil)
+	_, err := open(t, transport.TCP, addr).Recv()
+	require.Error(t, err)
+	_, err = pb.NewPServerClient(dial(t, transport.TCP, addr)).Identify(t.Context(), &pb.IdentifyRequest{})
+	require.NoError(t, err)
 }
 
 // A connection to a dead address fails the call instead of waiting.
@@ -175,6 +269,9 @@ func TestDeadAddressFailsAtOnce(t *testing.T) {
 	cc := dial(t, transport.TCP, l.Addr().String())
 	_, err = pb.NewPServerClient(cc).Identify(t.Context(), &pb.IdentifyRequest{})
 	require.Equal(t, codes.Unavailable, status.Code(err))
+	_, err = transport.Open(t.Context(), transport.TCP, l.Addr().String())
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	require.ErrorIs(t, transport.Lost(t.Context(), cc), transport.ErrLost)
 }
 
 // Garbage on the port: the connection is closed, memory stays flat, and the
@@ -191,6 +288,9 @@ func TestServerSurvivesGarbage(t *testing.T) {
 		"HTTP GET":           []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
 		"2 GB frame length":  append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1),
 		"nothing but zeroes": make([]byte, 1<<16),
+		"frame of no kind":   []byte("sfframe1\x01\x00\x00\x00\x07\x00\x00\x00x"),
+		"frame of 4 GB":      []byte("sfframe1\xff\xff\xff\xff\x00\x00\x00\x00x"),
+		"reason of 4 GB":     []byte("sfframe1\xff\xff\xff\xff\x01\x00\x00\x00x"),
 	}
 	before := heap()
 	for name, garbage := range cases {
@@ -267,26 +367,55 @@ func requireEndOfStream(t *testing.T, r io.Reader) {
 	}
 }
 
-func TestStreamRefusesOtherMessages(t *testing.T) {
-	t.Parallel()
+// Memory grows with what arrives, not with what a head announces.
+func TestAnnouncedBytesAreNotAllocated(t *testing.T) {
 	addr, e := serve(t, transport.TCP, "127.0.0.1:0")
-	cc := dial(t, transport.TCP, addr)
-	for name, raw := range map[string][]byte{
-		"another field":  {0x12, 1, 'x'},
-		"a varint field": {0x08, 1},
-		"too short":      {0x0a, 5, 'x'},
-		"too long":       {0x0a, 1, 'x', 'y'},
-		"no length":      {0x0a},
-		"endless length": {0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
-	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		s, err := cc.NewStream(ctx, &pb.PServer_ServiceDesc.Streams[0], pb.PServer_Exchange_FullMethodName, grpc.ForceCodecV2(lying{}))
+	before := heap()
+	for range 16 {
+		conn, err := net.Dial("tcp", addr)
 		require.NoError(t, err)
-		require.NoError(t, s.SendMsg(raw))
-		require.Equal(t, codes.Internal, status.Code(s.RecvMsg(new(pb.Frame))), name)
-		cancel()
+		defer conn.Close()
+		head := binary.LittleEndian.AppendUint32([]byte("sfframe1"), wire.MaxMessage)
+		_, err = conn.Write(append(head, make([]byte, 4+1000)...))
+		require.NoError(t, err)
 	}
+	_, err := pb.NewPServerClient(dial(t, transport.TCP, addr)).Identify(t.Context(), &pb.IdentifyRequest{})
+	require.NoError(t, err)
+	time.Sleep(50 * time.Millisecond) // if they were allocated, it would be by now
+	require.Less(t, heap(), before+16*wire.PartSize+64<<20)
 	require.Zero(t, e.bodies.Load())
+}
+
+// FuzzFrames: what a peer sends can be anything.
+func FuzzFrames(f *testing.F) {
+	f.Add([]byte("\x03\x00\x00\x00\x00\x00\x00\x00abc\x00\x00\x00\x00\x00\x00\x00\x00"))
+	f.Add([]byte("\xff\xff\xff\xff\x00\x00\x00\x00abc"))
+	f.Add([]byte("\x03\x00\x00\x00\x01\x00\x00\x00why"))
+	n := transport.NewMemory(clock.System)
+	received := make(chan [][]byte, 1)
+	addr := serveWith(f, n.Host("server"), ":0", &echo{}, func(_ context.Context, s transport.Stream) error {
+		var all [][]byte
+		for {
+			body, err := s.Recv()
+			if err != nil {
+				received <- all
+				return nil
+			}
+			all = append(all, bytes.Clone(body))
+		}
+	})
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		conn, err := n.Host("client").Dial(t.Context(), addr)
+		require.NoError(t, err)
+		_, _ = conn.Write(append([]byte("sfframe1"), sent...)) // fails when the server hangs up
+		require.NoError(t, conn.Close())
+		for _, body := range <-received {
+			require.Equal(t, binary.LittleEndian.AppendUint32(nil, uint32(len(body))), sent[:4])
+			require.Equal(t, make([]byte, 4), sent[4:8])
+			require.True(t, bytes.Equal(body, sent[8:8+len(body)]))
+			sent = sent[8+len(body):]
+		}
+	})
 }
 
 func heap() uint64 {
@@ -300,23 +429,20 @@ func TestSendStopsWhileThePeerDoesNotRead(t *testing.T) {
 	t.Parallel()
 	// A server that never reads its stream.
 	n := transport.NewMemory(clock.System).Host("h")
-	l, err := n.Listen("h:0")
-	require.NoError(t, err)
-	s := transport.NewServer()
-	pb.RegisterPServerServer(s, deaf{})
-	done := make(chan error, 1)
-	go func() { done <- s.Serve(l) }()
-	t.Cleanup(func() { s.Stop(); require.NoError(t, <-done) })
-
+	addr := serveWith(t, n, "h:0", &echo{}, func(ctx context.Context, _ transport.Stream) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	stream := open(ctx, t, dial(t, n, l.Addr().String()))
+	stream, err := transport.Open(ctx, n, addr)
+	require.NoError(t, err)
 	var sent atomic.Int64
 	blocked := make(chan error, 1)
 	go func() {
 		buffers := wire.NewPool(1)
 		for {
-			if err := stream.Send(bufferOf(buffers, make([]byte, 1<<20))); err != nil {
+			if err := stream.Send(bufferOf(buffers, make([]byte, 128<<10))); err != nil {
 				blocked <- err
 				return
 			}
@@ -335,13 +461,6 @@ func TestSendStopsWhileThePeerDoesNotRead(t *testing.T) {
 	require.Error(t, <-blocked)
 }
 
-type deaf struct{ pb.UnimplementedPServerServer }
-
-func (deaf) Exchange(g grpc.BidiStreamingServer[pb.Frame, pb.Frame]) error {
-	<-g.Context().Done()
-	return g.Context().Err()
-}
-
 // The whole of gRPC over the memory network in virtual time.
 func TestVirtualTime(t *testing.T) {
 	t.Parallel()
@@ -349,7 +468,7 @@ func TestVirtualTime(t *testing.T) {
 		m := transport.NewMemory(clock.System)
 		l, err := m.Host("server").Listen(":0")
 		require.NoError(t, err)
-		s := transport.NewServer()
+		s := transport.NewServer((&echo{}).exchange)
 		pb.RegisterPServerServer(s, &echo{})
 		done := make(chan error, 1)
 		go func() { done <- s.Serve(l) }()
@@ -377,19 +496,24 @@ func TestVirtualTime(t *testing.T) {
 		require.Less(t, time.Since(start), time.Minute)
 		m.Silence("server", false)
 
+		// Without a call too; a stream alone does not notice.
+		stream, err := transport.Open(t.Context(), m.Host("client"), l.Addr().String())
+		require.NoError(t, err)
+		lost := make(chan error, 1)
+		go func() { lost <- transport.Lost(t.Context(), cc) }()
+		time.Sleep(time.Minute)
+		require.Empty(t, lost)
+		m.Silence("server", true)
+		start = time.Now()
+		require.ErrorIs(t, <-lost, transport.ErrLost)
+		require.Less(t, time.Since(start), 16*time.Second)
+		m.Silence("server", false)
+		require.NoError(t, stream.Send(bufferOf(wire.NewPool(0), []byte("x"))))
+		_, err = stream.Recv()
+		require.NoError(t, err)
+
 		require.NoError(t, cc.Close())
 		s.Stop()
 		require.NoError(t, <-done)
 	})
 }
-
-// lying is a codec that sends what it is given.
-type lying struct{}
-
-func (lying) Name() string { return "proto" }
-
-func (lying) Marshal(v any) (mem.BufferSlice, error) {
-	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
-}
-
-func (lying) Unmarshal(mem.BufferSlice, any) error { return nil }

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -8,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
 
 	"starfish/internal/clock"
 	"starfish/internal/membership"
@@ -21,14 +21,10 @@ import (
 )
 
 // answering is a pserver that answers each message by what respond writes.
-type answering struct {
-	pb.UnimplementedPServerServer
-	respond func(q *wire.Request, w *wire.ResponseWriter)
-}
+type answering func(q *wire.Request, w *wire.ResponseWriter)
 
-func (a answering) Exchange(g grpc.BidiStreamingServer[pb.Frame, pb.Frame]) error {
+func (a answering) exchange(_ context.Context, stream transport.Stream) error {
 	var (
-		stream  = transport.Accept(g)
 		buffers = wire.NewPool(4)
 		request wire.Request
 		w       wire.ResponseWriter
@@ -43,7 +39,7 @@ func (a answering) Exchange(g grpc.BidiStreamingServer[pb.Frame, pb.Frame]) erro
 		}
 		b := buffers.Get()
 		w.Start(b, request.Seq)
-		a.respond(&request, &w)
+		a(&request, &w)
 		w.Finish()
 		if err := stream.Send(b); err != nil {
 			return err
@@ -82,8 +78,8 @@ func logistic(t testing.TB, n int, respond func(*wire.Request, *wire.ResponseWri
 	for i := range n {
 		l, err := transport.TCP.Listen("127.0.0.1:0")
 		require.NoError(t, err)
-		s := transport.NewServer()
-		pb.RegisterPServerServer(s, answering{respond: respond})
+		s := transport.NewServer(answering(respond).exchange)
+		pb.RegisterPServerServer(s, pb.UnimplementedPServerServer{})
 		done := make(chan error, 1)
 		go func() { done <- s.Serve(l) }()
 		t.Cleanup(func() {

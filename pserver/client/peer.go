@@ -19,6 +19,8 @@ const unanswered = 64
 
 // peer is a session's side of one pserver: the stream, a goroutine that writes
 // messages to it, and one that takes the answers. The two share only channels.
+// The gRPC connection beside it carries the calls, and its pings tell whether
+// the pserver is there.
 type peer struct {
 	session *Session
 	owner   membership.Owner
@@ -83,6 +85,14 @@ func (p *peer) sendLoop() {
 		case <-p.session.ctx.Done():
 			return
 		}
+	}
+}
+
+// watchLoop breaks the session when the pserver falls silent, which the stream
+// alone would not notice.
+func (p *peer) watchLoop() {
+	if err := transport.Lost(p.session.ctx, p.conn); p.session.ctx.Err() == nil {
+		p.session.broken(p.fault(err))
 	}
 }
 

@@ -24,7 +24,7 @@ const inFlight = 8
 // Session moves pushes and pulls under one view: an answer counts only if the
 // generation that gave it is the view's, and the session ends when a shard
 // changes hands. It has one stream to each pserver and
-// two goroutines for each stream, so a slow server holds up neither the caller
+// goroutines for each stream, so a slow server holds up neither the caller
 // nor the other servers until inFlight exchanges wait for it.
 //
 // A session belongs to one user: its methods must not be called concurrently,
@@ -62,6 +62,7 @@ func (c *Client) Open(ctx context.Context, v membership.View) (*Session, error) 
 	for _, p := range s.peers {
 		s.wg.Go(p.sendLoop)
 		s.wg.Go(p.receiveLoop)
+		s.wg.Go(p.watchLoop)
 	}
 	return s, nil
 }
@@ -90,9 +91,7 @@ func (s *Session) connect() error {
 				return p.fault(err)
 			}
 			p.conn = cc
-			desc := &pb.PServer_ServiceDesc.Streams[0]
-			p.stream, err = transport.Open(s.ctx, cc, desc, pb.PServer_Exchange_FullMethodName)
-			if err != nil {
+			if p.stream, err = transport.Open(s.ctx, s.client.c.Network, p.owner.Address); err != nil {
 				return p.fault(err)
 			}
 			return nil

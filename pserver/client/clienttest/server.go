@@ -56,7 +56,7 @@ type Server struct {
 	largest  int
 
 	addr net.Addr
-	grpc *grpc.Server
+	grpc *transport.Server
 }
 
 // Start serves until the test ends.
@@ -65,7 +65,7 @@ func (s *Server) Start(t testing.TB, n transport.Network, addr string) {
 	l, err := n.Listen(addr)
 	require.NoError(t, err)
 	s.rows, s.parts = map[Row][]float32{}, map[int]int{}
-	s.addr, s.grpc = l.Addr(), transport.NewServer()
+	s.addr, s.grpc = l.Addr(), transport.NewServer(s.exchange)
 	pb.RegisterPServerServer(s.grpc, s)
 	done := make(chan error, 1)
 	go func() { done <- s.grpc.Serve(l) }()
@@ -116,10 +116,9 @@ func (s *Server) Messages() (n, largest int) {
 	return s.messages, s.largest
 }
 
-// Exchange is the loop of a real server: decode, handle, answer, in order.
-func (s *Server) Exchange(g grpc.BidiStreamingServer[pb.Frame, pb.Frame]) error {
+// exchange is the loop of a real server: decode, handle, answer, in order.
+func (s *Server) exchange(ctx context.Context, stream transport.Stream) error {
 	var (
-		stream  = transport.Accept(g)
 		buffers = wire.NewPool(2)
 		request wire.Request
 		w       wire.ResponseWriter
@@ -130,7 +129,7 @@ func (s *Server) Exchange(g grpc.BidiStreamingServer[pb.Frame, pb.Frame]) error 
 			return err
 		}
 		if s.Hold != nil {
-			s.Hold(g.Context())
+			s.Hold(ctx)
 		}
 		if err := request.Decode(body); err != nil {
 			return err
