@@ -499,8 +499,10 @@ func TestVirtualTime(t *testing.T) {
 		// Without a call too; a stream alone does not notice.
 		stream, err := transport.Open(t.Context(), m.Host("client"), l.Addr().String())
 		require.NoError(t, err)
+		fresh, err := transport.NewClient(m.Host("client"), l.Addr().String())
+		require.NoError(t, err)
 		lost := make(chan error, 1)
-		go func() { lost <- transport.Lost(t.Context(), cc) }()
+		go func() { lost <- transport.Lost(t.Context(), fresh) }()
 		time.Sleep(time.Minute)
 		require.Empty(t, lost)
 		m.Silence("server", true)
@@ -512,6 +514,7 @@ func TestVirtualTime(t *testing.T) {
 		_, err = stream.Recv()
 		require.NoError(t, err)
 
+		require.NoError(t, fresh.Close())
 		require.NoError(t, cc.Close())
 		s.Stop()
 		require.NoError(t, <-done)
