@@ -112,6 +112,9 @@ func TestFallBack(t *testing.T) {
 			require.EqualValues(t, 1, n)
 			require.Len(t, skipped, 1)
 			require.Equal(t, newest.UUID, skipped[0].Meta.UUID)
+			if strings.Contains(name, "flipped") {
+				require.ErrorContains(t, skipped[0].Err, "MD5", "the cause, not what it led to")
+			}
 
 			// Dropped and set aside: the next loader sees the older one only.
 			require.NoError(t, checkpoint.Drop(t.Context(), b.st, b.own, []checkpoint.Meta{newest}))

@@ -10,7 +10,8 @@
 //
 // A gob stream: a Header, blocks of at most BlockSize bytes that each name
 // their section, and a trailer that counts blocks and bytes. Its MD5 is taken
-// over the file's bytes while they are written. The name of a file begins with
+// over the file's bytes while they are written and read, in a goroutine beside
+// the encoder and the one that waits for the disk. The name of a file begins with
 // its shard and generation, so that nobody ever has to open a file to know
 // whose it is.
 //
@@ -32,8 +33,10 @@
 //     ErrNotOwner.
 //   - No file of another shard, and none of a later generation, is ever
 //     touched.
-//   - Load never returns data whose size, digest, header or trailer is wrong,
-//     and its memory does not depend on what a broken file claims.
+//   - Load never finishes with data whose size, digest, header or trailer is
+//     wrong, and its memory does not depend on what a broken file claims. The
+//     sink gets what is decoded before the digest of the whole is known: it
+//     must take nothing for true before Finish.
 //   - A directory belongs to one job: the file JOB holds the job's UUID.
 //
 // # Errors

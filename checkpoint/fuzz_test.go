@@ -1,13 +1,12 @@
 package checkpoint
 
 import (
-	"bufio"
 	"bytes"
-	"crypto/md5"
 	"encoding/gob"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 	"testing"
@@ -24,19 +23,22 @@ func TestKnownDigest(t *testing.T) {
 		"12345678901234567890123456789012345678901234567890123456789012345678901234567890": "57edf4a22be3c955ac49da2e2107b67a",
 	} {
 		var out bytes.Buffer
-		d := &digest{to: bufio.NewWriter(&out), hash: md5.New()}
+		w := newWriter(&out)
 		for _, c := range []byte(text) {
-			_, err := d.Write([]byte{c})
+			_, err := w.Write([]byte{c})
 			require.NoError(t, err)
 		}
-		require.NoError(t, d.to.Flush())
-		require.Equal(t, want, d.hex())
+		require.NoError(t, w.Close())
+		require.Equal(t, want, w.hex())
 		require.Equal(t, text, out.String())
-		require.EqualValues(t, len(text), d.size)
-		got, size, err := digestOf(t.Context(), &out)
+		require.EqualValues(t, len(text), w.size)
+		r := newReader(&out, t.Context().Err)
+		got, err := io.ReadAll(r)
 		require.NoError(t, err)
-		require.Equal(t, want, got)
-		require.EqualValues(t, len(text), size)
+		require.NoError(t, r.Close())
+		require.Equal(t, text, string(got))
+		require.Equal(t, want, r.hex())
+		require.EqualValues(t, len(text), r.size)
 	}
 }
 

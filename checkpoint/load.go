@@ -38,7 +38,7 @@ type Loader struct {
 }
 
 // Sink takes what a file holds. An error of its methods counts as an error of
-// the file.
+// the file. What is added may come from a broken file until Finish is called.
 type Sink interface {
 	// Reset throws away what was added: another attempt begins.
 	Reset()
@@ -115,8 +115,8 @@ func (l Loader) loadOne(ctx context.Context, m Meta, into Sink) error {
 	}
 }
 
-// attempt reads the file twice: what is decoded has been found whole before, so
-// a broken file costs no more than its bytes.
+// attempt reads the file once: its digest is taken while it is decoded, and
+// what was decoded counts, by Finish, when the digest is right.
 func (l Loader) attempt(ctx context.Context, m Meta, into Sink) error {
 	fsys := l.FS
 	if fsys == nil {
@@ -130,30 +130,35 @@ func (l Loader) attempt(ctx context.Context, m Meta, into Sink) error {
 	if size != m.Size {
 		return fmt.Errorf("%w: %d bytes long, its record says %d", ErrFormat, size, m.Size)
 	}
-	if err := l.checkDigest(ctx, fsys, name, m); err != nil {
-		return err
-	}
 	f, err := fsys.Open(name)
 	if err != nil {
 		return openError(err)
 	}
-	check := func(h Header) error {
+	r := newReader(f, func() error { return context.Cause(ctx) })
+	decoded := decode(r, l.header(m), into.Add)
+	if err = errors.Join(r.Close(), f.Close()); err != nil {
+		return &readError{err}
+	}
+	// In a file that is not what was written, whatever the decoder or the sink
+	// has stumbled over is a consequence.
+	if sum := r.hex(); r.size != m.Size || !strings.EqualFold(sum, m.MD5) {
+		return fmt.Errorf("%w: MD5 %s over %d bytes, its record says %s over %d", ErrFormat, sum, r.size, m.MD5, m.Size)
+	}
+	if decoded != nil {
+		return decoded
+	}
+	return into.Finish()
+}
+
+// header checks that a file is what its record says.
+func (l Loader) header(m Meta) func(Header) error {
+	return func(h Header) error {
 		if h.JobUUID != l.Job.String() || h.Shard != m.Shard || h.Generation != m.Generation {
 			return fmt.Errorf("%w: its header says job %s shard %d generation %d", ErrFormat,
 				h.JobUUID, h.Shard, h.Generation)
 		}
 		return nil
 	}
-	err = decode(f, check, func(section string, data []byte) error {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		return into.Add(section, data)
-	})
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return into.Finish()
 }
 
 type discard struct{}
@@ -161,22 +166,6 @@ type discard struct{}
 func (discard) Reset()                   {}
 func (discard) Add(string, []byte) error { return nil }
 func (discard) Finish() error            { return nil }
-
-func (l Loader) checkDigest(ctx context.Context, fsys FS, name string, m Meta) error {
-	f, err := fsys.Open(name)
-	if err != nil {
-		return openError(err)
-	}
-	sum, size, err := digestOf(ctx, f)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return &readError{err}
-	}
-	if size != m.Size || !strings.EqualFold(sum, m.MD5) {
-		return fmt.Errorf("%w: MD5 %s over %d bytes, its record says %s over %d",
-			ErrFormat, sum, size, m.MD5, m.Size)
-	}
-	return nil
-}
 
 // openError makes every error but "it is not there" one that is tried again.
 func openError(err error) error {

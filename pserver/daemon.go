@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +43,7 @@ type Server struct {
 	table atomic.Pointer[[]*held]
 	// stopping: an orderly stop has begun, and nothing is answered any more.
 	stopping atomic.Bool
-	// saving bounds the saves at one time: each holds a copy of its shard.
+	// saving bounds the saves at one time: each keeps a processor busy with MD5.
 	saving chan struct{}
 	// publisher lists what was saved.
 	publisher *checkpoint.Publisher
@@ -67,7 +68,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.setDefaults()
 	s := &Server{
 		cfg: cfg, log: cfg.Log.WithField("pserver", cfg.Name), stage: NewStage(0),
-		saving: make(chan struct{}, savesAtOnce), publisher: checkpoint.NewPublisher(cfg.Store, cfg.Clock),
+		saving: make(chan struct{}, runtime.GOMAXPROCS(0)), publisher: checkpoint.NewPublisher(cfg.Store, cfg.Clock),
 		faults: make(chan error, 1), incarnation: uuid.NewString(), waiting: "not started",
 	}
 	s.table.Store(&[]*held{})
@@ -269,9 +270,6 @@ func exit(err error) error {
 	}
 	return job.Exit(job.ExitFailure, err)
 }
-
-// savesAtOnce is how many shards of a process are written at one time.
-const savesAtOnce = 2
 
 // retryPause lies between two attempts at something that failed and may heal.
 const retryPause = 250 * time.Millisecond
