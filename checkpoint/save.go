@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/google/uuid"
+
+	"starfish/internal/failpoint"
 )
 
 // File is what Save wrote.
@@ -32,12 +34,15 @@ func Save(ctx context.Context, fsys FS, dir string, h Header, write func(Emit) e
 	if err != nil {
 		return File{}, fmt.Errorf("checkpoint: save %s: %w", name, err)
 	}
+	failpoint.Hit(failpoint.SaveWritten)
 	if err := fsys.Rename(tmp, filepath.Join(dir, name)); err != nil {
 		return File{}, fmt.Errorf("checkpoint: save %s: %w", name, errors.Join(err, fsys.Remove(tmp)))
 	}
+	failpoint.Hit(failpoint.SaveRenamed)
 	if err := fsys.SyncDir(dir); err != nil {
 		return File{}, fmt.Errorf("checkpoint: save %s: sync directory: %w", name, err)
 	}
+	failpoint.Hit(failpoint.SaveSynced)
 	return File{UUID: id.String(), Path: name, MD5: w.hex(), Size: w.size}, nil
 }
 
@@ -48,6 +53,7 @@ func writeTemp(ctx context.Context, fsys FS, tmp string, h Header, write func(Em
 	if err != nil {
 		return nil, err
 	}
+	failpoint.Hit(failpoint.SaveBegun)
 	w := newWriter(f)
 	err = encode(w, h, func(emit Emit) error {
 		return write(func(section string, data []byte) error {

@@ -255,6 +255,10 @@ func (l Lane) Encode() []byte {
 	return mustJSON(l)
 }
 
+// DecodeLane reads the record of a lane that has size chunks, and checks it; an
+// absent record is one of which nothing was taken.
+func DecodeLane(kv store.KV, size int64) (Lane, error) { return decodeLane(kv, size) }
+
 // decodeLane reads a lane of the given size; an absent record is one of which
 // nothing was taken.
 func decodeLane(kv store.KV, size int64) (Lane, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"starfish/internal/failpoint"
 	"starfish/internal/store"
 )
 
@@ -52,11 +53,13 @@ func (q *Queue) Turn(ctx context.Context, next func(pass int) (Manifest, bool), 
 			m.V = manifestVersion
 			puts = append(puts, store.Put(passKey(after.Pass), m.encode(), 0))
 		}
+		failpoint.Hit(failpoint.BeforeTurn)
 		done, err := q.writeState(ctx, s, &after, puts, guards)
 		if err != nil {
 			return State{}, fmt.Errorf("turn: %w", err)
 		}
 		if done {
+			failpoint.Hit(failpoint.AfterTurn)
 			q.turnedTo(s, after, m)
 			return after, nil
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"starfish/internal/clock"
+	"starfish/internal/failpoint"
 	"starfish/internal/store"
 )
 
@@ -89,6 +90,7 @@ func Create(ctx context.Context, st store.Store, spec *Spec, params Parameters, 
 			ops...),
 		Else: []store.Op{store.Get(KeySpec), store.Get(KeyParameters)},
 	}
+	failpoint.Hit(failpoint.BeforeCreate)
 	r, err := persist(ctx, st, t)
 	if err != nil {
 		if errors.Is(err, store.ErrHistory) || errors.Is(err, store.ErrInvalid) {
@@ -97,6 +99,7 @@ func Create(ctx context.Context, st store.Store, spec *Spec, params Parameters, 
 		return Job{}, fmt.Errorf("job: create: %w: %w", ErrUnanswered, err)
 	}
 	if r.Succeeded {
+		failpoint.Hit(failpoint.AfterCreate)
 		return Job{UUID: id, Spec: spec, Parameters: params, SpecRev: r.Revision, Created: true}, nil
 	}
 	j, err := decode(r.First(0), r.First(1))

@@ -11,6 +11,7 @@ import (
 
 	"starfish/checkpoint"
 	"starfish/etcdqueue"
+	"starfish/internal/failpoint"
 	"starfish/internal/membership"
 	"starfish/pserver/ledger"
 )
@@ -151,6 +152,7 @@ func (t *tenure) look(h *held, r *rhythm) (time.Duration, error) {
 		}
 	}
 	if h.covered && h.finalDue() {
+		failpoint.Hit(failpoint.Draining)
 		h.doing("writing the last checkpoint")
 		if err := t.save(h.ctx, h, saveFinal); err != nil {
 			return t.trouble(h, "no last checkpoint yet, trying again", err)

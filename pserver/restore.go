@@ -11,6 +11,7 @@ import (
 	"starfish/checkpoint"
 	"starfish/etcdqueue"
 	"starfish/internal/clock"
+	"starfish/internal/failpoint"
 	"starfish/internal/membership"
 	"starfish/internal/ranges"
 	"starfish/internal/store"
@@ -25,6 +26,7 @@ var errLostShard = errors.New("pserver: the shard is not owned here any more")
 // memory already, the newest checkpoint that loads, or the initial values if
 // there has never been one. It tries again until the ownership ends.
 func (t *tenure) restore(ctx context.Context, h *held) error {
+	failpoint.Hit(failpoint.AfterClaim)
 	began := t.cfg.Clock.Now()
 	source := "memory"
 	if h.core == nil {
@@ -244,6 +246,7 @@ func (t *tenure) reopen(ctx context.Context, h *held, pass int, missing map[int]
 		if v.Generation(h.shard, h.member.Incarnation()) != h.generation {
 			return errLostShard
 		}
+		failpoint.Hit(failpoint.BeforeReopen)
 		n, err := t.queue.ReopenLanes(ctx, pass, missing, func() []store.Cmp { return []store.Cmp{v.Guard()} })
 		if errors.Is(err, etcdqueue.ErrGuard) {
 			continue // others' shards may have moved

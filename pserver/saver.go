@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"starfish/checkpoint"
+	"starfish/internal/failpoint"
 )
 
 // firstSave is how long after it began to be served a shard is saved for the
@@ -143,6 +144,7 @@ func (t *tenure) list(ctx context.Context, h *held, listing *checkpoint.Announce
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.SaveListed)
 	h.orphans, h.fresh = false, false
 	saved.at = t.cfg.Clock.Now()
 	h.mu.Lock()

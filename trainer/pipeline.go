@@ -9,6 +9,7 @@ import (
 
 	"starfish/etcdqueue"
 	"starfish/internal/clock"
+	"starfish/internal/failpoint"
 	"starfish/internal/wire"
 	"starfish/pserver/client"
 	"starfish/reader"
@@ -251,10 +252,12 @@ func (r *round) complete(ctx context.Context) error {
 		for i, h := range done {
 			report[i] = etcdqueue.Done{Task: h.task, Batches: h.batches, Records: h.records}
 		}
+		failpoint.Hit(failpoint.BeforeComplete)
 		err := r.w.queue.Complete(ctx, report, r.view.Guard())
 		var stale *etcdqueue.StaleError
 		switch {
 		case err == nil:
+			failpoint.Hit(failpoint.AfterComplete)
 			r.w.dropTasks(tasksOf(done))
 			r.w.metrics.completed(len(done))
 			return nil

@@ -13,6 +13,7 @@ import (
 	"starfish/checkpoint"
 	"starfish/etcdqueue"
 	"starfish/internal/clock"
+	"starfish/internal/failpoint"
 	"starfish/internal/membership"
 	"starfish/internal/store"
 	"starfish/job"
@@ -298,6 +299,7 @@ func (s *steward) finish(ctx context.Context, state etcdqueue.State) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit(failpoint.Finishing)
 	err = s.w.queue.Finish(ctx, etcdqueue.PhaseComplete, "", []store.Op{store.Put(job.KeyResult, value, 0)},
 		s.guard, state.Guard(), view.Guard())
 	if errors.Is(err, etcdqueue.ErrGuard) {

@@ -12,6 +12,7 @@ import (
 
 	"starfish/etcdqueue"
 	"starfish/internal/clock"
+	"starfish/internal/failpoint"
 	"starfish/internal/membership"
 	"starfish/internal/store"
 	"starfish/job"
@@ -69,6 +70,7 @@ func (w *worker) take(ctx context.Context) ([]etcdqueue.Task, error) {
 	defer cancel()
 	tasks, err := w.queue.Take(ctx, w.takeSize())
 	if err == nil {
+		failpoint.Hit(failpoint.AfterTake)
 		w.noteTake(ctx)
 	}
 	return tasks, err

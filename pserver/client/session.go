@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"starfish/internal/failpoint"
 	"starfish/internal/membership"
 	"starfish/internal/transport"
 	"starfish/internal/wire"
@@ -170,7 +171,10 @@ func (s *Session) Exchange(ctx context.Context, push *Batch, meta PushMeta, pull
 		return nil, context.Cause(ctx)
 	}
 	c := newCall(s, push, meta, pull)
-	for _, p := range s.peers {
+	for i, p := range s.peers {
+		if i > 0 && push != nil {
+			failpoint.Hit(failpoint.BetweenPushes)
+		}
 		p.queue <- c // has room for every call that holds a slot
 	}
 	return c, nil

@@ -24,6 +24,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/sirupsen/logrus"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
 	"golang.org/x/sys/unix"
 )
@@ -219,6 +220,15 @@ func (s *Server) Endpoints() []string {
 		endpoints[i] = listener.Addr().String()
 	}
 	return endpoints
+}
+
+// Leases is how many leases there are.
+func (s *Server) Leases(ctx context.Context) (int, error) {
+	r, err := s.etcd.Server.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
+	if err != nil {
+		return 0, fmt.Errorf("list the leases of etcd: %w", err)
+	}
+	return len(r.Leases), nil
 }
 
 // Failed delivers an error if the server stops by itself.

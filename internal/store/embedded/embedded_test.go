@@ -64,10 +64,17 @@ func TestManyRunSideBySide(t *testing.T) {
 
 func TestShortLeasesAreGiven(t *testing.T) {
 	t.Parallel()
-	c := dial(t, start(t, embedded.Config{Dir: t.TempDir()}))
+	s := start(t, embedded.Config{Dir: t.TempDir()})
+	c := dial(t, s)
+	n, err := s.Leases(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
 	_, given, err := c.Grant(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, "1s", given.String())
+	n, err = s.Leases(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
 	require.NoError(t, c.Close())
 }
 
