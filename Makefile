@@ -10,7 +10,7 @@ LDFLAGS := -s -w -X starfish/internal/cli.version=$(VERSION)
 RACE := ./etcdqueue/... ./checkpoint/... ./reader/... ./pserver/... ./trainer/... ./internal/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build run clicks test race lint bench fuzz chaos mutants proto clean e2e-k8s
+.PHONY: help build run clicks test race lint bench fuzz chaos audit mutants proto clean e2e-k8s
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,8 +43,12 @@ bench: build ## records/s of a whole job next to parsing alone and to a bare loo
 fuzz: ## each fuzz target for 10 s (FUZZTIME=...)
 	@.ci/fuzz $(or $(FUZZTIME),10s)
 
-chaos: build ## the long fault campaign: the audit job under kills, for minutes
-	STARFISH_CAMPAIGN=$(or $(CAMPAIGN),60s) $(GO) test -count=1 -v -timeout 60m -run 'TestAudit' ./cmd/starfish
+chaos: ## the fault campaign: seeded plans on real processes (SEEDS=1-20 BUDGET=10m)
+	@mkdir -p build
+	$(GO) run ./campaign --seeds $(or $(SEEDS),0-200) --budget $(or $(BUDGET),45m) --least $(if $(SEEDS),0,20) --report build/campaign.json
+
+audit: ## the audit job and a real model under kills, a minute each (AUDIT=5m)
+	STARFISH_CAMPAIGN=$(or $(AUDIT),60s) $(GO) test -count=1 -v -timeout 60m -run 'TestAudit' ./cmd/starfish
 
 mutants: ## break each invariant by one line and see a test fail (ONLY=regexp)
 	$(GO) run ./mutants/run -only "$(ONLY)"
