@@ -2,13 +2,13 @@ package pserver
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/gob"
 	"encoding/json"
 	"fmt"
-	"math"
+	"math/bits"
 	"reflect"
 
+	"starfish/internal/wire"
 	"starfish/job"
 	"starfish/pserver/ledger"
 	"starfish/pserver/optimizer"
@@ -30,7 +30,7 @@ type Loader struct {
 	// words counts the words of each parameter that have come; row is the
 	// unfinished row of the current table.
 	words []int64
-	row   []float32
+	row   []byte
 }
 
 // NewLoader begins a load.
@@ -89,6 +89,9 @@ func (l *Loader) closeSection() error {
 	i := l.step - 2
 	if l.words[i] != l.meta.Words[i] || len(l.row) > 0 {
 		return fmt.Errorf("%w: section %q has %d words, not %d", ErrCorrupt, l.name(l.step), l.words[i], l.meta.Words[i])
+	}
+	if t := l.content.tables[i]; t != nil {
+		return t.loaded()
 	}
 	return nil
 }
@@ -172,8 +175,7 @@ func (l *Loader) addElements(d *dense, from int64, data []byte) error {
 		}
 		words = words[from:]
 		words = words[:min(len(words), len(data)/4)]
-		readWords(words, data)
-		data, from = data[4*len(words):], 0
+		data, from = data[copy(wire.Bytes(words), data):], 0
 	}
 	if len(data) > 0 {
 		return fmt.Errorf("%w: parameter %q has %d bytes too many", ErrCorrupt, d.Name, len(data))
@@ -181,45 +183,75 @@ func (l *Loader) addElements(d *dense, from int64, data []byte) error {
 	return nil
 }
 
-func readWords(to []float32, data []byte) {
-	for i := range to {
-		to[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
-	}
-}
-
-// addRows puts rows together from words and adds them to the table.
+// addRows adds the rows that are complete, and keeps the beginning of the next
+// one for the block to come.
 func (l *Loader) addRows(t *table, data []byte) error {
-	if cap(l.row) != t.rows.Stride {
-		l.row = make([]float32, 0, t.rows.Stride)
-	}
-	for len(data) > 0 {
-		have := len(l.row)
-		l.row = l.row[:min(t.rows.Stride, have+len(data)/4)]
-		readWords(l.row[have:], data)
-		data = data[4*(len(l.row)-have):]
-		if len(l.row) < t.rows.Stride {
+	size := 4 * t.rows.Stride
+	if len(l.row) > 0 {
+		n := min(size-len(l.row), len(data))
+		l.row, data = append(l.row, data[:n]...), data[n:]
+		if len(l.row) < size {
 			return nil
 		}
 		if err := t.load(l.row); err != nil {
 			return err
 		}
-		l.row = l.row[:0]
+	}
+	whole := len(data) / size * size
+	l.row = append(l.row[:0], data[whole:]...)
+	return t.load(data[:whole])
+}
+
+// load adds rows of a checkpoint. They cannot be found before loaded.
+func (t *table) load(rows []byte) error {
+	size := 4 * t.rows.Stride
+	if t.rows.N+len(rows)/size >= optimizer.None {
+		return fmt.Errorf("%w: parameter %q has more rows than a table takes", ErrCorrupt, t.Name)
+	}
+	for len(rows) > 0 {
+		rows = rows[copy(wire.Bytes(t.rows.Grow(len(rows)/size)), rows):]
 	}
 	return nil
 }
 
-// load adds a row of a checkpoint.
-func (t *table) load(row []float32) error {
-	key, at := optimizer.KeyOf(row), [1]uint32{}
-	if t.find([]uint64{key}, at[:]) >= 0 {
-		return fmt.Errorf("%w: key %d of parameter %q does not lie on shard %d", ErrCorrupt, key, t.Name, t.shard)
+// loaded makes the index of the rows that load has added, and checks that each
+// belongs here and comes once.
+func (t *table) loaded() error {
+	n := len(t.slots)
+	for t.rows.N > n/8*5 {
+		n *= 2
 	}
-	if at[0] != optimizer.None {
-		return fmt.Errorf("%w: key %d of parameter %q comes twice", ErrCorrupt, key, t.Name)
+	t.slots, t.touched = make([]uint64, n), make([]uint64, (t.rows.N+63)/64)
+	for row := range uint32(t.rows.N) {
+		key := t.rows.Key(row)
+		hash := job.Mix(key)
+		if !t.here(key, hash) {
+			return fmt.Errorf("%w: key %d of parameter %q does not lie on shard %d", ErrCorrupt, key, t.Name, t.shard)
+		}
+		if !t.enterOnce(key, hash, row) {
+			return fmt.Errorf("%w: key %d of parameter %q comes twice", ErrCorrupt, key, t.Name)
+		}
 	}
-	t.reserve(1)
-	copy(t.rows.Row(t.add(key)), row)
 	return nil
+}
+
+// enterOnce is enter for a row of which it is not known that it is not there.
+func (t *table) enterOnce(key, hash uint64, row uint32) bool {
+	mask := uint64(len(t.slots) - 1)
+	at := hash & mask
+	for ; t.slots[at] != 0; at = (at + 1) & mask {
+		if slot := t.slots[at]; (slot^hash)>>32 == 0 && t.rows.Key(uint32(slot)-1) == key {
+			return false
+		}
+	}
+	t.slots[at] = hash>>32<<32 | uint64(row+1)
+	return true
+}
+
+// here tells whether a key with that hash lies on the table's shard.
+func (t *table) here(key, hash uint64) bool {
+	at, _ := bits.Mul64(hash, uint64(t.of))
+	return at == uint64(t.shard) && (t.Bits == 0 || key>>uint(t.Bits) == 0)
 }
 
 // Finish checks that everything has come and makes it the shard's content,

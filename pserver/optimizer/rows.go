@@ -67,14 +67,22 @@ func (t *Rows) Content(row []float32) []float32 { return row[head:] }
 // caller keeps N below None.
 func (t *Rows) Add(key uint64) (uint32, []float32) {
 	row := uint32(t.N)
-	if t.N>>t.Shift == len(t.Blocks) {
-		t.Blocks = append(t.Blocks, make([]float32, t.Stride<<t.Shift))
-	}
-	t.N++
-	words := t.Row(row)
+	words := t.Grow(1)
 	words[0] = math.Float32frombits(uint32(key))
 	words[1] = math.Float32frombits(uint32(key >> 32))
-	return row, words
+	return row, words[:t.Stride:t.Stride]
+}
+
+// Grow makes up to n > 0 rows, fewer where a block ends, and returns their
+// words, zeroed, for the caller to fill.
+func (t *Rows) Grow(n int) []float32 {
+	at := t.N & (1<<t.Shift - 1)
+	if at == 0 {
+		t.Blocks = append(t.Blocks, make([]float32, t.Stride<<t.Shift))
+	}
+	n = min(n, 1<<t.Shift-at)
+	t.N += n
+	return t.Blocks[len(t.Blocks)-1][at*t.Stride : (at+n)*t.Stride]
 }
 
 // Append appends the words of n rows, from a row on, as they lie in memory.
