@@ -87,6 +87,22 @@ func (b *Batch) appendFrom(src *Batch, i int) {
 	b.Offsets = append(b.Offsets, int32(len(b.Keys)))
 }
 
+// accept adds the record that was parsed behind the last one; values is where
+// its values end.
+func (b *Batch) accept(p *parser, values int) {
+	if p.hasWeight {
+		b.addWeight(p.weight)
+	}
+	if p.hasGroup {
+		b.setGroup(p.group)
+	} else if b.Groups != nil {
+		b.Groups = append(b.Groups, 0)
+	}
+	b.Keys, b.Values = b.Keys[:values], b.Values[:values]
+	b.Labels = append(b.Labels, p.label)
+	b.Offsets = append(b.Offsets, int32(values))
+}
+
 // addWeight gives a record a weight; either all records have one or none.
 func (b *Batch) addWeight(w float32) {
 	if b.Weights == nil {

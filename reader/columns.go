@@ -35,6 +35,11 @@ type Columns struct {
 	// Label, Weight and Group name columns; empty: there is none. Without a
 	// label column every label is 0.
 	Label, Weight, Group string
+	// Optional: files may lack the columns Label, Weight and Group.
+	Optional bool
+	// Unlabelled: the columns Label, Weight and Group are not read, wherever
+	// they are, and no features either.
+	Unlabelled bool
 	// Labels gives texts of the label column a number. A text that is not in
 	// it must be a number.
 	Labels map[string]float32

@@ -7,6 +7,7 @@ type defect int
 
 const (
 	labelMissing defect = iota + 1
+	labelThere
 	labelSyntax
 	labelNotBinary
 	keySyntax
@@ -43,6 +44,8 @@ func (p *parser) reason(b []byte) string {
 	switch p.why {
 	case labelMissing:
 		return fmt.Sprintf("the label is missing: the line starts with %q%s", text, cut)
+	case labelThere:
+		return fmt.Sprintf("the line starts with %q%s, which could be a label: without labels it must start with key:value", text, cut)
 	case labelSyntax:
 		return fmt.Sprintf("the label %q%s is not a finite number", text, cut)
 	case labelNotBinary:

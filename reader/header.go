@@ -154,7 +154,7 @@ func (c *Columns) layout(first []string) (*layout, error) {
 	if len(first) == 0 { // a file without any line
 		return l, nil
 	}
-	find := &finder{index: index}
+	find := &finder{index: index, lenient: c.Optional || c.Unlabelled}
 	l.label, l.weight, l.group = find.optional(c.Label), find.optional(c.Weight), find.optional(c.Group)
 	features := c.Features
 	if features == nil {
@@ -163,6 +163,9 @@ func (c *Columns) layout(first []string) (*layout, error) {
 				features = append(features, Feature{Name: name})
 			}
 		}
+	}
+	if c.Unlabelled {
+		l.label, l.weight, l.group = -1, -1, -1
 	}
 	byName := make(map[string]Feature)
 	for _, f := range features {
@@ -198,6 +201,8 @@ func quoted(names []string) string {
 type finder struct {
 	index map[string]int
 	lacks []string
+	// lenient: what is optional may be missing.
+	lenient bool
 }
 
 func (f *finder) column(name string) int {
@@ -209,7 +214,7 @@ func (f *finder) column(name string) int {
 }
 
 func (f *finder) optional(name string) int {
-	if name == "" {
+	if _, ok := f.index[name]; name == "" || !ok && f.lenient {
 		return -1
 	}
 	return f.column(name)

@@ -3,6 +3,7 @@ package reader
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"math/bits"
 )
 
@@ -40,6 +41,15 @@ type parser struct {
 	found, want int
 }
 
+// newParser takes from the options what says what a record is.
+func newParser(o Options) parser {
+	p := parser{mask: math.MaxUint64, labels: o.Labels, limit: o.MaxValue}
+	if o.Bits > 0 {
+		p.mask = 1<<o.Bits - 1
+	}
+	return p
+}
+
 // slack is how many bytes after the text the parser may look at.
 const slack = 16
 
@@ -75,7 +85,12 @@ func eightDigits(t uint64) uint64 {
 func (p *parser) record(b []byte, i int, keys []uint64, vals []float32, n int) (int, int, status) {
 	const one, oneEnd = ':' | '1'<<8 | ' '<<16, ':' | '1'<<8 | '\n'<<16
 	p.hasGroup = false
-	if c := b[i] - '0'; c <= 1 && b[i+1] == ' ' {
+	if p.labels == LabelNone {
+		var st status
+		if i, st = p.noLabel(b, i); st != good {
+			return p.skip(b, i), n, st
+		}
+	} else if c := b[i] - '0'; c <= 1 && b[i+1] == ' ' {
 		p.label = float32(c)
 		i++
 	} else if b[i+1] == '1' && b[i+2] == ' ' && (b[i] == '+' || b[i] == '-') {
@@ -133,6 +148,22 @@ func (p *parser) record(b []byte, i int, keys []uint64, vals []float32, n int) (
 
 // skip finds the start of the next line.
 func (p *parser) skip(b []byte, i int) int { return i + bytes.IndexByte(b[i:], '\n') + 1 }
+
+// noLabel finds where the first entry of a line without label begins. An entry
+// without colon could be a label: it is not taken for a key.
+func (p *parser) noLabel(b []byte, i int) (int, status) {
+	p.label = 0
+	for b[i] == ' ' || b[i] == '\t' {
+		i++
+	}
+	if isEnd(b, i) {
+		return i, blank
+	}
+	if end := tokenEnd(b, i); end > i && bytes.IndexByte(b[i:end], ':') < 0 {
+		return p.defect(labelThere, i, end)
+	}
+	return i, good
+}
 
 func (p *parser) minusOne() float32 {
 	if p.labels == LabelBinary {

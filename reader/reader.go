@@ -29,6 +29,9 @@ const (
 	LabelBinary
 	// LabelReal is any finite number.
 	LabelReal
+	// LabelNone: libsvm text has no labels. A line that seems to begin with one
+	// is bad.
+	LabelNone
 )
 
 // Options say how a chunk is read. They must be the same in all processes of a
@@ -105,10 +108,7 @@ func (p *Plan) Open(ctx context.Context, chunk int64, o Options) (*Reader, error
 		return nil, err
 	}
 	r := &Reader{plan: p, chunk: chunk, o: o, path: p.Files[i].Path, file: f, opened: info, more: true}
-	r.parser = parser{mask: math.MaxUint64, labels: o.Labels, limit: o.MaxValue}
-	if o.Bits > 0 {
-		r.parser.mask = 1<<o.Bits - 1
-	}
+	r.parser = newParser(o)
 	r.memory, _ = p.pool.Get().(*memory)
 	if r.memory == nil {
 		r.memory = new(memory)
@@ -329,17 +329,7 @@ func (r *Reader) parseLines(b *Batch, n int) error {
 			b.grow()
 			continue
 		case good:
-			if p.hasWeight {
-				b.addWeight(p.weight)
-			}
-			if p.hasGroup {
-				b.setGroup(p.group)
-			} else if b.Groups != nil {
-				b.Groups = append(b.Groups, 0)
-			}
-			b.Keys, b.Values = b.Keys[:values], b.Values[:values]
-			b.Labels = append(b.Labels, p.label)
-			b.Offsets = append(b.Offsets, int32(values))
+			b.accept(p, values)
 		case bad:
 			if err := r.badRecord(src.offset()); err != nil {
 				return err

@@ -14,13 +14,14 @@ import (
 	"starfish/internal/store"
 	"starfish/job"
 	"starfish/reader"
+	"starfish/trainer/data"
 	"starfish/trainer/model"
 )
 
 // planData lists the files and cuts them; data that is missing or empty at the
 // start is an error of configuration.
 func planData(spec *job.Spec, paths []string) (*reader.Plan, error) {
-	plan, err := newPlan(spec, paths)
+	plan, err := data.NewPlan(spec, paths)
 	if errors.Is(err, reader.ErrNoData) || errors.Is(err, reader.ErrColumns) {
 		return nil, job.Exit(job.ExitUsage, err)
 	}
@@ -138,7 +139,7 @@ func (t *Trainer) checkData(ctx context.Context, j job.Job) (*reader.Plan, error
 	if err != nil {
 		return nil, err
 	}
-	plan, err := newPlan(j.Spec, j.Spec.Data.Train)
+	plan, err := data.NewPlan(j.Spec, j.Spec.Data.Train)
 	if err != nil {
 		return nil, job.Exit(job.ExitData, fmt.Errorf("the data that the job trains on: %w", err))
 	}

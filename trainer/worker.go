@@ -18,6 +18,7 @@ import (
 	"starfish/job"
 	"starfish/pserver/client"
 	"starfish/reader"
+	"starfish/trainer/data"
 	"starfish/trainer/model"
 )
 
@@ -232,17 +233,10 @@ func (w *worker) takeSize() int {
 
 func (w *worker) readOptions(t etcdqueue.Task) reader.Options {
 	spec := w.job.Spec
-	return reader.Options{
-		Batch:   spec.Train.Batch,
-		Shuffle: spec.Train.Shuffle,
-		Seed:    spec.Train.Seed,
-		Pass:    t.Pass,
-		MaxBad:  spec.Data.MaxBadRecords,
-		Bits:    spec.Model.Bits,
-		Labels:  w.model.Labels(),
-
-		MaxValue: float32(spec.Data.MaxValue),
-	}
+	o := data.Options(spec, w.model.Labels())
+	o.Batch, o.MaxBad = spec.Train.Batch, spec.Data.MaxBadRecords
+	o.Shuffle, o.Seed, o.Pass = spec.Train.Shuffle, spec.Train.Seed, t.Pass
+	return o
 }
 
 // layOut finds the distinct keys of a batch and where they lie.

@@ -1,4 +1,6 @@
-package trainer
+// Package data says in the reader's words what a spec says about data: whoever
+// reads the records of a job, to train or to predict, reads them the same way.
+package data
 
 import (
 	"fmt"
@@ -8,21 +10,27 @@ import (
 	"starfish/reader"
 )
 
-// newPlan lists the files in the format that the spec says.
-func newPlan(spec *job.Spec, paths []string) (*reader.Plan, error) {
+// NewPlan lists the files in the format that the spec says.
+func NewPlan(spec *job.Spec, paths []string) (*reader.Plan, error) {
 	d := spec.Data
 	if !d.HasColumns() {
 		return reader.NewPlan(paths, d.Format, int64(d.Chunk))
 	}
-	c, err := columns(spec)
+	c, err := Columns(spec)
 	if err != nil {
 		return nil, err
 	}
 	return reader.NewColumnsPlan(paths, d.Format, int64(d.Chunk), c)
 }
 
-// columns is what the reader needs to know of a spec with columns.
-func columns(spec *job.Spec) (reader.Columns, error) {
+// Options are those of the spec that say what a record is; labels is what the
+// model accepts.
+func Options(spec *job.Spec, labels reader.Labels) reader.Options {
+	return reader.Options{Bits: spec.Model.Bits, Labels: labels, MaxValue: float32(spec.Data.MaxValue)}
+}
+
+// Columns is what the reader needs to know of a spec with columns.
+func Columns(spec *job.Spec) (reader.Columns, error) {
 	d := spec.Data
 	c := reader.Columns{
 		Header: d.CSV.Header, Names: d.CSV.Columns, Comment: d.CSV.Comment, Missing: d.CSV.Missing,

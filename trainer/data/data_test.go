@@ -1,15 +1,15 @@
-package trainer
+package data_test
 
 import (
 	"math"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"starfish/job"
 	"starfish/reader"
+	"starfish/trainer/data"
 )
 
 // TestColumnsOfSpec: what the reader is told is what the spec says.
@@ -35,7 +35,7 @@ features:
 model: {type: logistic, bits: 20}
 `), t.TempDir(), nil)
 	require.NoError(t, err)
-	c, err := columns(spec)
+	c, err := data.Columns(spec)
 	require.NoError(t, err)
 	require.Equal(t, reader.Columns{
 		Names: []string{"income", "age", "work", "tags", "w", "g"}, Delimiter: ';', Comment: "#", Missing: []string{"?"},
@@ -52,7 +52,7 @@ model: {type: logistic, bits: 20}
 		}}, c)
 
 	require.NoError(t, os.WriteFile(spec.Data.Train[0], []byte("lots;38;?;a/b;2;u\n#\nlittle;?;clerk;;0;v\n"), 0o600))
-	plan, err := planData(spec, spec.Data.Train)
+	plan, err := data.NewPlan(spec, spec.Data.Train)
 	require.NoError(t, err)
 	r, err := plan.Open(t.Context(), 0, reader.Options{Batch: 4, Labels: reader.LabelBinary})
 	require.NoError(t, err)
@@ -65,18 +65,4 @@ model: {type: logistic, bits: 20}
 	require.Equal(t, []float32{2, 38, float32(math.Log(39)), 1, 1, 0.5, 0.5, 1, 1}, values)
 	_, values = b.Record(1)
 	require.Equal(t, []float32{7, 1}, values)
-}
-
-// TestPlanErrors: files that lack columns are a mistake of the spec, exit code 2.
-func TestPlanErrors(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	spec, err := job.ParseSpec([]byte("job: c\ndata: {train: [a.csv], format: csv, label: y}\nmodel: {type: logistic}\n"), dir, nil)
-	require.NoError(t, err)
-	_, err = planData(spec, spec.Data.Train)
-	require.Equal(t, int(job.ExitUsage), job.ExitCode(err))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.csv"), []byte("x,z\n1,2\n"), 0o600))
-	_, err = planData(spec, spec.Data.Train)
-	require.ErrorContains(t, err, `a.csv: wrong columns: there is no column "y" among "x", "z"`)
-	require.Equal(t, int(job.ExitUsage), job.ExitCode(err))
 }
