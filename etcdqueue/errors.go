@@ -26,6 +26,8 @@ var (
 	ErrNoPass = errors.New("etcdqueue: no such pass")
 	// ErrPhase: the job's phase does not allow the step.
 	ErrPhase = errors.New("etcdqueue: wrong phase")
+	// ErrNotQuarantined: the chunk is not in quarantine.
+	ErrNotQuarantined = errors.New("etcdqueue: not quarantined")
 	// ErrFormat: a record is of an unknown version or makes no sense.
 	ErrFormat = errors.New("etcdqueue: unreadable record")
 	// ErrMismatch: the queue in the store was made with other settings.

@@ -124,10 +124,10 @@ func (q *Queue) load(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	failed := make(map[int64]bool, len(r.KVs[1]))
+	failed := make(quarantine, len(r.KVs[1]))
 	for _, kv := range r.KVs[1] {
 		if c, ok := parseFailedKey(kv.Key); ok {
-			failed[c] = true
+			failed[c] = kv.ModRev
 		}
 	}
 	s, err := q.stateFrom(r.First(0), r.Revision)
@@ -246,10 +246,8 @@ func (q *Queue) applyLocked(events []store.Event) (missing []int, news bool, err
 				begun[n] = e.KV
 			}
 		case strings.HasPrefix(e.KV.Key, failedPrefix):
-			if c, ok := parseFailedKey(e.KV.Key); ok && e.Deleted {
-				delete(q.view.failed, c)
-			} else if ok {
-				q.view.failed[c] = true
+			if c, ok := parseFailedKey(e.KV.Key); ok {
+				q.view.setFailed(c, live(e))
 			}
 		}
 	}

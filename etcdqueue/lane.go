@@ -164,6 +164,19 @@ func (l Lane) Fail(position int64, h Holder, limit int) (after Lane, quarantined
 	return l, true, true
 }
 
+// Readmit takes a position back from quarantine, Failed → Todo, with all its
+// tries; false if it is not Failed.
+func (l Lane) Readmit(position int64) (Lane, bool) {
+	if !l.Failed.Contains(position) {
+		return l, false
+	}
+	l.Failed.Remove(position)
+	l.Todo.Add(position)
+	l.Tries = maps.Clone(l.Tries)
+	delete(l.Tries, position)
+	return l, true
+}
+
 // Release gives a position back, Pending → Todo. It counts as no failure.
 func (l Lane) Release(position int64, h Holder) (Lane, bool) {
 	i := l.find(position, h)

@@ -136,6 +136,16 @@ func TestLaneAgainstModel(t *testing.T) {
 					m.chunks[x].where = "failed"
 				}
 			},
+			"readmit": func(t *rapid.T) {
+				x := rapid.Int64Range(0, 12).Draw(t, "x")
+				failed := x < size && m.chunks[x].where == "failed"
+				var ok bool
+				l, ok = l.Readmit(x)
+				require.Equal(t, failed, ok)
+				if failed {
+					m.chunks[x].where, m.chunks[x].tries = "todo", 0
+				}
+			},
 			"": func(t *rapid.T) { requireModel(t, m, l, size) },
 		})
 	})

@@ -28,6 +28,8 @@ type wish struct {
 	// ranks to leave to others. Both are 0 but after a conflict.
 	avoid map[int]bool
 	skip  int64
+	// skips is how many quarantined chunks may be moved.
+	skips int64
 }
 
 // share is how many chunks a taker may have at once of todo ones that are left:
@@ -44,11 +46,11 @@ func (w wish) share(todo int64) int64 {
 // plan chooses what to take from a pass; nil if nothing is Todo. The order in
 // which one taker alone gets the chunks does not depend on how many it takes
 // at a time.
-func (p *passView) plan(w wish, failed map[int64]bool) []pick {
+func (p *passView) plan(w wish, failed quarantine) []pick {
 	if p.todo == 0 {
 		return nil
 	}
-	w.count = w.share(p.todo)
+	w.count, w.skips = w.share(p.todo), maxSkipped
 	if p.shuffle {
 		return p.planLanes(w, failed)
 	}
@@ -57,7 +59,7 @@ func (p *passView) plan(w wish, failed map[int64]bool) []pick {
 
 // planLanes goes through the lanes in the taker's own order and empties one
 // after the other. Lanes in which others work come last.
-func (p *passView) planLanes(w wish, failed map[int64]bool) []pick {
+func (p *passView) planLanes(w wish, failed quarantine) []pick {
 	var picks []pick
 	want := w.count
 	for _, wanted := range []bool{true, false} {
@@ -69,8 +71,12 @@ func (p *passView) planLanes(w wish, failed map[int64]bool) []pick {
 			if l.Todo.IsEmpty() || (!w.avoid[lane] && !othersIn(l, w.incarnation)) != wanted {
 				continue
 			}
-			k := p.pickFrom(lane, want, failed)
+			k := p.pickFrom(lane, want, w.skips, failed)
+			if k.at.IsEmpty() && k.failed.IsEmpty() {
+				continue
+			}
 			want -= k.at.Len()
+			w.skips -= k.failed.Len()
 			picks = append(picks, k)
 		}
 	}
@@ -81,25 +87,40 @@ func othersIn(l Lane, incarnation string) bool {
 	return slices.ContainsFunc(l.Pending, func(e Entry) bool { return e.Incarnation != incarnation })
 }
 
-// maxSkipped bounds the quarantined chunks that one take moves out of a lane.
-const maxSkipped = 1000
+// maxSkipped bounds the quarantined chunks that one take moves: for each of them
+// its transaction has a condition.
+const maxSkipped = 64
 
-// pickFrom chooses the first want positions of a lane.
-func (p *passView) pickFrom(lane int, want int64, failed map[int64]bool) pick {
+// quarantine has, for each quarantined chunk, the mod revision of its record; 0
+// if that is not known yet.
+type quarantine map[int64]int64
+
+// has tells whether a chunk is in it.
+func (q quarantine) has(chunk int64) bool {
+	_, ok := q[chunk]
+	return ok
+}
+
+// pickFrom chooses the first want positions of a lane, and up to skips
+// quarantined ones among them.
+func (p *passView) pickFrom(lane int, want, skips int64, failed quarantine) pick {
 	todo := p.lanes[lane].lane.Todo
 	if len(failed) == 0 {
 		return pick{lane: lane, at: todo.First(want)}
 	}
 	k := pick{lane: lane}
 	for position := range todo.All() {
-		if k.at.Len() == want || k.failed.Len() == maxSkipped {
+		if k.at.Len() == want {
 			break
 		}
-		if failed[p.task(lane, position, 0).Chunk] {
-			k.failed.Add(position)
-		} else {
+		if !failed.has(p.task(lane, position, 0).Chunk) {
 			k.at.Add(position)
+			continue
 		}
+		if k.failed.Len() == skips {
+			break
+		}
+		k.failed.Add(position)
 	}
 	return k
 }
@@ -107,7 +128,7 @@ func (p *passView) pickFrom(lane int, want int64, failed map[int64]bool) pick {
 // planRanks takes the lowest ranks, whichever lanes they lie in, so that one
 // taker alone goes through the data in order. After a conflict a few are left
 // out, but never so many that a chunk waits for more than a row of others.
-func (p *passView) planRanks(w wish, failed map[int64]bool) []pick {
+func (p *passView) planRanks(w wish, failed quarantine) []pick {
 	rows := p.rows()
 	skip := min(w.skip, int64(len(p.lanes))-1, p.todo-1)
 	byLane := make(map[int]*pick)
@@ -121,6 +142,10 @@ func (p *passView) planRanks(w wish, failed map[int64]bool) []pick {
 			skip--
 			continue
 		}
+		quarantined := failed.has(p.task(lane, position, 0).Chunk)
+		if quarantined && w.skips == 0 {
+			break
+		}
 		k := byLane[lane]
 		if k == nil {
 			if len(order) == maxTxnLanes {
@@ -130,10 +155,8 @@ func (p *passView) planRanks(w wish, failed map[int64]bool) []pick {
 			byLane[lane] = k
 			order = append(order, lane)
 		}
-		if failed[p.task(lane, position, 0).Chunk] {
-			if k.failed.Len() == maxSkipped {
-				break
-			}
+		if quarantined {
+			w.skips--
 			k.failed.Add(position)
 			continue
 		}

@@ -21,9 +21,9 @@ func TestOrderDoesNotDependOnTakeSizes(t *testing.T) {
 			Shuffle: rapid.Bool().Draw(rt, "shuffle"),
 			Seed:    rapid.Uint64().Draw(rt, "seed"), Name: "trainer-0",
 		}
-		failed := make(map[int64]bool)
+		failed := make(quarantine)
 		for _, chunk := range rapid.SliceOfN(rapid.Int64Range(0, n-1), 0, 5).Draw(rt, "failed") {
-			failed[chunk] = true
+			failed[chunk] = 1
 		}
 		walk := func(size func() int64) (order []int64) {
 			p := newPassView(&c, 3, Manifest{Chunks: n}, 5, 5, c.Lanes)

@@ -158,7 +158,7 @@ func New(c Config) (*Queue, error) {
 	q := &Queue{
 		c: c, turn: make(chan struct{}, 1), done: make(chan struct{}), loaded: make(chan struct{}),
 		changed: make(chan struct{}), takes: newTakes(), seen: make(map[entryID]sighting),
-		view: view{passes: make(map[int]*passView), failed: make(map[int64]bool)},
+		view: view{passes: make(map[int]*passView), failed: make(quarantine)},
 	}
 	q.ctx, q.stop = context.WithCancel(context.Background())
 	return q, nil

@@ -97,6 +97,8 @@ func (s *script) step(words []string) string {
 				c.Lanes = v
 			case "passes":
 				c.Passes = v
+			case "failures":
+				c.MaxFailures = v
 			}
 		}
 		s.w = setup(s.t, n, c)
@@ -158,6 +160,13 @@ func (s *script) do(words []string) string {
 		}
 	case "complete":
 		err = a.Complete(ctx, finished(a.tasks...))
+	case "fail":
+		err = a.Fail(ctx, a.tasks[0], "bad")
+		a.tasks = a.tasks[1:]
+	case "readmit":
+		var pass int
+		pass, err = a.Readmit(ctx, []int64{int64(arg(2))})
+		told = fmt.Sprintf("pass %d", pass)
 	case "requeue":
 		var n int
 		n, err = a.Requeue(ctx, registry(words[2:]...))
@@ -208,6 +217,10 @@ func (s *script) caughtUp(a *actor) {
 		for key, value := range s.w.store.Dump() {
 			id, ok := parseLaneKey(strings.TrimPrefix(key, prefix))
 			if p := a.view.passes[id.pass]; ok && p != nil && string(p.lanes[id.lane].lane.Encode()) != value {
+				return false
+			}
+			c, ok := parseFailedKey(strings.TrimPrefix(key, prefix))
+			if _, seen := a.view.failed[c]; ok && !seen {
 				return false
 			}
 		}

@@ -74,11 +74,11 @@ func (q *Queue) Take(ctx context.Context, max int) ([]Task, error) {
 		if err := q.resolve(ctx); err != nil {
 			return nil, fmt.Errorf("take: %w", err)
 		}
-		p, picks, tasks, err := q.choose(w)
+		p, picks, skipped, tasks, err := q.choose(w)
 		if err != nil || len(tasks) > 0 {
 			return tasks, err
 		}
-		a, err := q.commitTake(ctx, p, picks)
+		a, err := q.commitTake(ctx, p, picks, skipped)
 		if err != nil {
 			if failures++; failures == maxFailures || ctx.Err() != nil || fatal(err) {
 				return nil, fmt.Errorf("take: %w", err)
@@ -88,7 +88,7 @@ func (q *Queue) Take(ctx context.Context, max int) ([]Task, error) {
 			}
 			continue // resolve reads what became of it, or fails
 		}
-		if tasks, err = q.taken(p, picks, a, &w); err != nil || len(tasks) > 0 {
+		if tasks, err = q.taken(p, picks, skipped, a, &w); err != nil || len(tasks) > 0 {
 			return tasks, err
 		}
 		if a.outcome == conflict {
@@ -126,37 +126,39 @@ func (q *Queue) await(ctx context.Context, cond func() bool) error {
 	}
 }
 
-// choose plans a take from the view. tasks are those that were found instead.
-func (q *Queue) choose(w wish) (p *passView, picks []pick, tasks []Task, err error) {
+// choose plans a take from the view. skipped are the conditions that the chunks
+// which it moves to Failed are quarantined still. tasks are those that were
+// found instead.
+func (q *Queue) choose(w wish) (p *passView, picks []pick, skipped []store.Cmp, tasks []Task, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.fatal != nil {
-		return nil, nil, nil, q.fatal
+		return nil, nil, nil, nil, q.fatal
 	}
 	q.emptyAt = q.news
 	if n := min(len(q.takes.found), int(w.count)); n > 0 {
 		tasks = q.takes.found[:n:n]
 		q.takes.found = q.takes.found[n:]
-		return nil, nil, tasks, nil
+		return nil, nil, nil, tasks, nil
 	}
 	switch s := q.view.state; s.Phase {
 	case PhaseTraining, PhaseDraining:
 	case PhaseComplete:
-		return nil, nil, nil, ErrDone
+		return nil, nil, nil, nil, ErrDone
 	case PhaseFailed:
-		return nil, nil, nil, &ErrFailed{Reason: s.Reason}
+		return nil, nil, nil, nil, &ErrFailed{Reason: s.Reason}
 	default:
-		return nil, nil, nil, ErrNoQueue
+		return nil, nil, nil, nil, ErrNoQueue
 	}
 	for _, number := range q.view.state.Takeable() {
 		if p := q.view.passes[number]; p != nil && q.view.state.Phase == PhaseTraining {
 			if picks := p.plan(w, q.view.failed); len(picks) > 0 {
 				// The plan is worked out on a copy: the view goes on.
-				return p.snapshot(picks), picks, nil, nil
+				return p.snapshot(picks), picks, p.quarantined(picks, q.view.failed), nil, nil
 			}
 		}
 	}
-	return nil, nil, nil, ErrEmpty
+	return nil, nil, nil, nil, ErrEmpty
 }
 
 // snapshot is the pass with only the picked lanes, as they are now.
@@ -169,10 +171,23 @@ func (p *passView) snapshot(picks []pick) *passView {
 	return &c
 }
 
-// commitTake writes what was planned: one transaction, which compares each lane
-// and that the pass is still the one that the plan was made for.
-func (q *Queue) commitTake(ctx context.Context, p *passView, picks []pick) (answer, error) {
-	conds := make([]store.Cmp, 0, len(picks)+1)
+// quarantined are the conditions that the chunks which picks move to Failed have
+// not been readmitted.
+func (p *passView) quarantined(picks []pick, failed quarantine) []store.Cmp {
+	var conds []store.Cmp
+	for _, k := range picks {
+		for position := range k.failed.All() {
+			chunk := p.task(k.lane, position, 0).Chunk
+			conds = append(conds, store.Unchanged(failedKey(chunk), failed[chunk]))
+		}
+	}
+	return conds
+}
+
+// commitTake writes what was planned: one transaction, which compares each lane,
+// that the pass is still the one that the plan was made for, and skipped.
+func (q *Queue) commitTake(ctx context.Context, p *passView, picks []pick, skipped []store.Cmp) (answer, error) {
+	conds := make([]store.Cmp, 0, len(picks)+1+len(skipped))
 	puts := make([]store.Op, 0, len(picks))
 	for _, k := range picks {
 		s := p.lanes[k.lane]
@@ -180,6 +195,7 @@ func (q *Queue) commitTake(ctx context.Context, p *passView, picks []pick) (answ
 		puts = append(puts, store.Put(laneKey(p.number, k.lane), q.takeFrom(s, k).Encode(), 0))
 	}
 	conds = append(conds, store.Created(passKey(p.number), p.created))
+	conds = append(conds, skipped...)
 	a, err := q.commit(ctx, conds, nil, puts)
 	if err != nil {
 		q.mu.Lock()
@@ -205,11 +221,11 @@ func (q *Queue) takeFrom(s slot, k pick) Lane {
 
 // taken puts the answer of a take into the view. If it was written it returns
 // the tasks; if not, w learns which lanes others were just at.
-func (q *Queue) taken(p *passView, picks []pick, a answer, w *wish) ([]Task, error) {
+func (q *Queue) taken(p *passView, picks []pick, skipped []store.Cmp, a answer, w *wish) ([]Task, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if a.outcome != written {
-		return nil, q.collidedLocked(p, picks, a, w)
+		return nil, q.collidedLocked(p, picks, skipped, a, w)
 	}
 	var tasks []Task
 	for _, k := range picks {
@@ -232,7 +248,7 @@ func (q *Queue) taken(p *passView, picks []pick, a answer, w *wish) ([]Task, err
 	return tasks, nil
 }
 
-func (q *Queue) collidedLocked(p *passView, picks []pick, a answer, w *wish) error {
+func (q *Queue) collidedLocked(p *passView, picks []pick, skipped []store.Cmp, a answer, w *wish) error {
 	for i, kv := range a.kvs[:len(picks)] {
 		lane := picks[i].lane
 		if kv.ModRev == p.lanes[lane].rev {
@@ -249,6 +265,11 @@ func (q *Queue) collidedLocked(p *passView, picks []pick, a answer, w *wish) err
 	if kv := a.kvs[len(picks)]; kv.CreateRev != p.created {
 		// The pass is over and removed; the watch will say where the job is.
 		delete(q.view.passes, p.number)
+	}
+	for i, kv := range a.kvs[len(picks)+1:] {
+		if c, ok := parseFailedKey(skipped[i].Key); ok {
+			q.view.setFailed(c, kv)
+		}
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package etcdqueue
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	"starfish/internal/store"
 )
@@ -13,9 +14,20 @@ import (
 // turn, and is exact if nothing changes meanwhile, which is so if the State has
 // not changed and nothing was Pending.
 func (q *Queue) Totals(ctx context.Context) (Totals, State, error) {
+	sums, s, err := q.PassTotals(ctx)
+	total := s.Past
+	for _, sum := range sums {
+		total = total.Add(sum)
+	}
+	return total, s, err
+}
+
+// PassTotals are the sums of each pass that is still there, read as by Totals;
+// those of the others, together, are Past of the State.
+func (q *Queue) PassTotals(ctx context.Context) (map[int]Totals, State, error) {
 	s, err := q.State(ctx)
 	if err != nil {
-		return Totals{}, s, fmt.Errorf("sum up the passes: %w", err)
+		return nil, s, fmt.Errorf("sum up the passes: %w", err)
 	}
 	sums := make(map[int]Totals)
 	last := s.Pass
@@ -25,16 +37,11 @@ func (q *Queue) Totals(ctx context.Context) (Totals, State, error) {
 			group = append(group, next)
 		}
 		if s, err = q.sumPasses(ctx, group, sums); err != nil {
-			return Totals{}, s, fmt.Errorf("sum up the passes: %w", err)
+			return nil, s, fmt.Errorf("sum up the passes: %w", err)
 		}
 	}
-	total := s.Past
-	for pass, sum := range sums {
-		if pass >= s.Floor { // below it the sums are in Past already
-			total = total.Add(sum)
-		}
-	}
-	return total, s, nil
+	maps.DeleteFunc(sums, func(pass int, _ Totals) bool { return pass < s.Floor }) // they are in Past by now
+	return sums, s, nil
 }
 
 // sumPasses reads passes at one revision and notes their sums; those that have

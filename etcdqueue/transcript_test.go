@@ -130,6 +130,8 @@ func laneStep(t *testing.T, l Lane, words []string) (Lane, string) {
 		if l, full, ok = l.Fail(number(1), holder(2), int(number(3))); full {
 			note = "quarantined"
 		}
+	case "readmit":
+		l, ok = l.Readmit(number(1))
 	case "release":
 		l, ok = l.Release(number(1), holder(2))
 	case "requeue":

@@ -112,7 +112,7 @@ func (p *passView) chunk(rank int64) int64 {
 type view struct {
 	state  State
 	passes map[int]*passView
-	failed map[int64]bool
+	failed quarantine
 }
 
 // missing lists the passes that may be taken from and are not in the view.
@@ -121,6 +121,15 @@ func (v *view) missing() []int {
 		return nil
 	}
 	return slices.DeleteFunc(v.state.Takeable(), func(p int) bool { return v.passes[p] != nil })
+}
+
+// setFailed notes a chunk's record of quarantine, which may be absent.
+func (v *view) setFailed(chunk int64, kv store.KV) {
+	if kv.Exists() {
+		v.failed[chunk] = kv.ModRev
+	} else {
+		delete(v.failed, chunk)
+	}
 }
 
 // setState puts in a newer `state` and forgets passes that are not taken from.

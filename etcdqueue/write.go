@@ -86,7 +86,9 @@ func (q *Queue) Fail(ctx context.Context, t Task, reason string) error {
 	}})
 	if err == nil && quarantine {
 		q.mu.Lock()
-		q.view.failed[t.Chunk] = true
+		if !q.view.failed.has(t.Chunk) {
+			q.view.failed[t.Chunk] = 0
+		}
 		q.mu.Unlock()
 	}
 	return err

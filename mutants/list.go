@@ -50,6 +50,18 @@ func oneState() []Mutant {
 			Package: "./etcdqueue", Run: "TestLane",
 		},
 		{
+			Name: "readmit-beside-the-state", Invariant: 2,
+			Breaks: "a chunk that was taken back from quarantine lies in a pass that was turned meanwhile",
+			File:   "etcdqueue/readmit.go", Old: ", store.Put(stateKey, s.encode(), 0)}", New: "}",
+			Package: "./etcdqueue", Run: "TestScheduleTranscripts",
+		},
+		{
+			Name: "skipped-by-hearsay", Invariant: 2,
+			Breaks: "a taker moves a chunk to Failed that was taken back from quarantine",
+			File:   "etcdqueue/take.go", Old: "\tconds = append(conds, skipped...)\n", New: "",
+			Package: "./etcdqueue", Run: "TestScheduleTranscripts",
+		},
+		{
 			Name: "a-lane-is-not-checked", Invariant: 2,
 			Breaks: "a record that has a position twice is believed",
 			File:   "etcdqueue/lane.go", Old: "n != size || !all.Equal(ranges.Of(0, size-1))", New: "n < 0",
