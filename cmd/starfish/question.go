@@ -51,6 +51,17 @@ type answer interface {
 	text(b *strings.Builder)
 }
 
+// ask finds the job, and says what find finds about it.
+func (q *question) ask(ctx context.Context, s streams, find func(ctx context.Context, f *found) (answer, error)) error {
+	return q.open(ctx, s, func(ctx context.Context, f *found) error {
+		a, err := find(ctx, f)
+		if err != nil {
+			return err
+		}
+		return say(s.out, q.form, a)
+	})
+}
+
 // open finds the job and has do do something with it.
 func (q *question) open(ctx context.Context, s streams, do func(ctx context.Context, f *found) error) error {
 	if err := checkForm(q.form); err != nil {
