@@ -1,6 +1,9 @@
 package reader
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // defect says what is wrong with a record.
 type defect int
@@ -49,7 +52,7 @@ func (p *parser) reason(b []byte) string {
 	case labelSyntax:
 		return fmt.Sprintf("the label %q%s is not a finite number", text, cut)
 	case labelNotBinary:
-		return fmt.Sprintf("the label %q%s is neither 1 nor 0 nor -1", text, cut)
+		return fmt.Sprintf("the label %q%s is neither 1 nor 0 nor -1, which are the labels of this model", text, cut)
 	case keySyntax:
 		return fmt.Sprintf("%q%s is not of the form key:value", text, cut)
 	case keyRange:
@@ -59,7 +62,7 @@ func (p *parser) reason(b []byte) string {
 	case valueTooLarge:
 		return fmt.Sprintf("the value of %q%s %s", text, cut, p.tooLarge())
 	case valueSyntax:
-		return fmt.Sprintf("the value %q%s is not a finite number", text, cut)
+		return fmt.Sprintf("the value %q%s is not a finite number%s", text, cut, decimalComma(text))
 	default:
 		return fmt.Sprintf("%q%s is not of the form qid:number", text, cut)
 	}
@@ -86,19 +89,30 @@ func (t *table) reason() string {
 	}
 	switch t.why {
 	case fieldCount:
+		if t.found > t.want {
+			return fmt.Sprintf("%d fields instead of %d; a field with %q in it must stand in quotes", t.found, t.want, string(t.c.Delimiter))
+		}
 		return fmt.Sprintf("%d fields instead of %d", t.found, t.want)
 	case quoteOpen:
 		return fmt.Sprintf("the quote of %q%s is not closed in its line; line breaks in quotes need `chunk: file`", text, cut)
 	case quoteTail:
 		return fmt.Sprintf("something follows the closing quote in %q%s; a quote within quotes is written twice", text, cut)
 	case weightSyntax:
+		if len(text) == 0 {
+			return fmt.Sprintf("the weight (column %q) is missing", t.column)
+		}
 		return fmt.Sprintf("the weight %q%s (column %q) is not a number from 0 on", text, cut, t.column)
 	case cellLabel:
-		return fmt.Sprintf("the label %q%s (column %q) is neither a finite number nor listed in `labels`", text, cut, t.column)
+		if len(text) == 0 {
+			return fmt.Sprintf("the label (column %q) is missing", t.column)
+		}
+		return fmt.Sprintf("the label %q%s (column %q) is neither a finite number nor in data.csv.labels, which gives texts numbers, like {yes: 1, no: 0}",
+			text, cut, t.column)
 	case cellNotBinary:
-		return fmt.Sprintf("the label %q%s (column %q) is neither 1 nor 0 nor -1", text, cut, t.column)
+		return fmt.Sprintf("the label %q%s (column %q) is neither 1 nor 0 nor -1, which are the labels of this model; data.csv.labels translates others",
+			text, cut, t.column)
 	case cellNumber:
-		return fmt.Sprintf("%q%s (column %q) is not a finite number", text, cut, t.column)
+		return fmt.Sprintf("%q%s (column %q) is not a finite number%s", text, cut, t.column, noNumber(text))
 	case cellTooLarge:
 		if t.column == t.c.Label || t.column == t.c.Weight {
 			return fmt.Sprintf("%q%s (column %q) %s", text, cut, t.column, t.tooLarge())
@@ -108,4 +122,26 @@ func (t *table) reason() string {
 	default:
 		return t.parser.reason(nil)
 	}
+}
+
+// noNumber is advice, as the rest of a sentence, about a text in a column of
+// numbers.
+func noNumber(text []byte) string {
+	if comma := decimalComma(text); comma != "" {
+		return comma
+	}
+	if _, tooLarge := decimal(padded(string(text))); tooLarge {
+		return ""
+	}
+	return "; if it means that there is none, list it in data.csv.missing; if the column has texts, give it type: categorical"
+}
+
+// decimalComma is advice, as the rest of a sentence, about a number that is
+// written with a comma.
+func decimalComma(text []byte) string {
+	point := strings.Replace(string(text), ",", ".", 1)
+	if _, ok := decimal(padded(point)); !ok || point == string(text) {
+		return ""
+	}
+	return "; write decimals with a point"
 }

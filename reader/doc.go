@@ -26,14 +26,16 @@
 //
 // Libsvm text carries its own keys. CSV and TSV have Columns: they say which
 // is the label, and what keys and values the others make. NewColumnsPlan reads
-// the first line of each file to find them. Files that end in .gz or .zst are
+// the first line of each file to find them; Plan.Check looks whether other files
+// begin like libsvm text. Files that end in .gz or .zst are
 // decompressed; such a file is one chunk. Inspect looks through a file and
 // says what its columns hold.
 //
 // # Errors
 //
 // ErrNoData: there is nothing to plan; ErrColumns: a file does not have the
-// columns that are asked for. Both are mistakes in the configuration.
+// columns that are asked for; ErrFormat: it is clearly of another format. They
+// are mistakes in the configuration.
 //
 // ErrData: a planned file vanished, changed or became unreadable. Fatal to the
 // process: its view of the data is not that of the job.

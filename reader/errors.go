@@ -10,6 +10,8 @@ import (
 var (
 	// ErrNoData: a path is missing, or there is nothing to read behind it.
 	ErrNoData = errors.New("no data")
+	// ErrFormat: a file is clearly of another format than the one it is read as.
+	ErrFormat = errors.New("wrong format")
 	// ErrData: a planned file vanished, changed or became unreadable.
 	ErrData = errors.New("data vanished, changed or became unreadable")
 	// ErrBadData: a chunk has more bad records than allowed.

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/cespare/xxhash/v2"
+
+	"starfish/internal/spell"
 )
 
 // maxHeader bounds how far into a file its first line may reach.
@@ -81,7 +83,7 @@ func (c *Columns) firstLine(f io.ReaderAt, multiline bool) (fields []string, sta
 			return fields, start, err
 		}
 		if size == maxHeader {
-			return nil, 0, fmt.Errorf("%w: the first line does not end within %d bytes", ErrColumns, maxHeader)
+			return nil, 0, fmt.Errorf("%w: the first line does not end within %d MiB", ErrColumns, maxHeader>>20)
 		}
 	}
 }
@@ -149,7 +151,7 @@ func (c *Columns) layout(first []string) (*layout, error) {
 		index[name] = i
 	}
 	if len(twice) > 0 {
-		return nil, fmt.Errorf("%w: more than one is called %s", ErrColumns, strings.Join(twice, ", "))
+		return nil, fmt.Errorf("%w: more than one is called %s; rename all but one", ErrColumns, quoted(twice))
 	}
 	if len(first) == 0 { // a file without any line
 		return l, nil
@@ -175,9 +177,31 @@ func (c *Columns) layout(first []string) (*layout, error) {
 		l.features = append(l.features, find.feature(f, byName))
 	}
 	if len(find.lacks) > 0 {
-		return nil, fmt.Errorf("%w: there is no column %s among %s", ErrColumns, quoted(find.lacks), quoted(l.names))
+		return nil, fmt.Errorf("%w: there is no column %s among %s%s", ErrColumns, quoted(find.lacks), quoted(l.names), c.lacking(find.lacks, l.names))
 	}
 	return l, nil
+}
+
+// lacking is advice, as the rest of a sentence, about columns that are not
+// among those of a file.
+func (c *Columns) lacking(lacks, names []string) string {
+	if near := spell.Nearest(strings.ToLower(lacks[0]), lower(names)); near != "" {
+		return fmt.Sprintf("; did you mean %q?", names[slices.Index(lower(names), near)])
+	}
+	for _, name := range names {
+		if _, number := decimal(padded(name)); number && c.Header {
+			return "; if that is no header set data.csv.header: false"
+		}
+	}
+	return ""
+}
+
+func lower(names []string) []string {
+	out := make([]string, len(names))
+	for i, name := range names {
+		out[i] = strings.ToLower(name)
+	}
+	return out
 }
 
 // quoted lists names, the first few of many.

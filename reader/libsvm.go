@@ -174,6 +174,9 @@ func (p *parser) minusOne() float32 {
 
 // readLabel reads any label. It returns where the blank after it is.
 func (p *parser) readLabel(b []byte, i int) (int, status) {
+	if bytes.HasPrefix(b[i:], bom) { // also in the middle, where files were put together
+		i += len(bom)
+	}
 	for b[i] == ' ' || b[i] == '\t' {
 		i++
 	}

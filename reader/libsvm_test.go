@@ -146,7 +146,7 @@ func TestBinaryLabels(t *testing.T) {
 	}
 	for _, label := range []string{"2", "0.5", "-2", "1e-9"} {
 		_, err := parseLine(label+" 2:1", LabelBinary)
-		require.EqualError(t, err, fmt.Sprintf("the label %q is neither 1 nor 0 nor -1", label))
+		require.EqualError(t, err, fmt.Sprintf("the label %q is neither 1 nor 0 nor -1, which are the labels of this model", label))
 	}
 }
 

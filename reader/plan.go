@@ -112,6 +112,9 @@ func (p *Plan) lookAtColumns(i int) error {
 	case err == nil || errors.As(err, &d):
 		return nil
 	case errors.Is(err, ErrColumns):
+		if what := looksLike(p.Format, p.columns.Delimiter, headOf(f)); what != "" {
+			return fmt.Errorf("reader: %s: %w; the file %s", path, err, what)
+		}
 		return fmt.Errorf("reader: %s: %w", path, err)
 	default:
 		return fmt.Errorf("reader: %w: %w", ErrNoData, err)

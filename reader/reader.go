@@ -69,15 +69,17 @@ type Reader struct {
 	again  *stream // a second one, that counts lines
 	*memory
 
-	parser parser
-	more   bool // there are records that are in neither carry nor window
-	perm   permute.P
-	at     int   // the place in the window that comes next
-	skip   int64 // records that are still to be passed over
-	bad    int
-	named  []BadRecord
-	lines  lineCounter
-	err    error // what Next answers from now on
+	parser  parser
+	more    bool // there are records that are in neither carry nor window
+	perm    permute.P
+	at      int   // the place in the window that comes next
+	skip    int64 // records that are still to be passed over
+	bad     int
+	named   []BadRecord
+	lines   lineCounter
+	looks   string // what the file seems to be instead, once that was guessed
+	guessed bool
+	err     error // what Next answers from now on
 }
 
 // memory is what a plan's readers pass on from one to the next.
@@ -382,6 +384,17 @@ func (r *Reader) place(offset int64, reason string) BadRecord {
 			r.again = newStream(r.path, r.file, r.opened.Size())
 		}
 		f = r.again
+	}
+	if !r.guessed { // first, as a stream is read forward
+		r.guessed = true
+		var delimiter byte
+		if r.plan.columns != nil {
+			delimiter = r.plan.columns.Delimiter
+		}
+		r.looks = looksLike(r.plan.Format, delimiter, headOf(f))
+	}
+	if r.looks != "" {
+		reason += "; the file " + r.looks
 	}
 	return BadRecord{File: r.path, Offset: offset, Line: r.lines.line(f, offset), Reason: reason}
 }

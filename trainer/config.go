@@ -105,12 +105,12 @@ func (c Config) model(spec *job.Spec) (model.Model, error) {
 // transaction: spec, parameters, state, the first pass and the record of
 // owners. If there is one it must have the same spec and be of the same data.
 func CreateJob(ctx context.Context, st store.Store, spec *job.Spec, m model.Model) (job.Job, error) {
-	plan, err := planData(spec, spec.Data.Train)
+	plan, err := planChecked(spec, spec.Data.Train)
 	if err != nil {
 		return job.Job{}, err
 	}
 	if len(spec.Data.Test) > 0 {
-		if _, err := planData(spec, spec.Data.Test); err != nil {
+		if _, err := planChecked(spec, spec.Data.Test); err != nil {
 			return job.Job{}, err
 		}
 	}

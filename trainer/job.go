@@ -22,10 +22,25 @@ import (
 // start is an error of configuration.
 func planData(spec *job.Spec, paths []string) (*reader.Plan, error) {
 	plan, err := data.NewPlan(spec, paths)
-	if errors.Is(err, reader.ErrNoData) || errors.Is(err, reader.ErrColumns) {
-		return nil, job.Exit(job.ExitUsage, err)
+	return plan, wrongData(err)
+}
+
+// planChecked is planData with a look into the files, before a job is made of
+// them.
+func planChecked(spec *job.Spec, paths []string) (*reader.Plan, error) {
+	plan, err := planData(spec, paths)
+	if err != nil {
+		return nil, err
 	}
-	return plan, err
+	return plan, wrongData(plan.Check())
+}
+
+// wrongData marks data that no job can be made of.
+func wrongData(err error) error {
+	if errors.Is(err, reader.ErrNoData) || errors.Is(err, reader.ErrColumns) || errors.Is(err, reader.ErrFormat) {
+		return job.Exit(job.ExitUsage, err)
+	}
+	return err
 }
 
 func parameters(spec *job.Spec, m model.Model) (job.Parameters, error) {

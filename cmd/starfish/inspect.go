@@ -50,7 +50,7 @@ func inspectCommand(s streams) *cobra.Command {
 				o.Delimiter = delimiter[0]
 			}
 			profile, err := reader.Inspect(c.Context(), args[0], o)
-			if errors.Is(err, reader.ErrNoData) || errors.Is(err, reader.ErrColumns) {
+			if errors.Is(err, reader.ErrNoData) || errors.Is(err, reader.ErrColumns) || errors.Is(err, reader.ErrFormat) {
 				return job.Exit(job.ExitUsage, err)
 			}
 			if err != nil {
