@@ -113,7 +113,11 @@ func (p *parse) document(text []byte) *yaml.Node {
 	}
 	root := resolveAlias(doc.Content[0])
 	if root.Kind != yaml.MappingNode {
-		p.addAt(place{line: root.Line}, "", "the spec must be a mapping of fields, not %s", describe(root))
+		advice := ""
+		if root.Kind == yaml.ScalarNode {
+			advice = "; if this is data, `starfish inspect-data FILE` proposes a spec for it"
+		}
+		p.addAt(place{line: root.Line}, "", "the spec must be a mapping of fields, not %s%s", shortened(describe(root)), advice)
 		return empty
 	}
 	return root
@@ -131,6 +135,12 @@ func (p *parse) syntax(err error) {
 	}
 	if m != nil && m[1] != "" {
 		at.line, _ = strconv.Atoi(m[1])
+	}
+	switch {
+	case strings.Contains(text, "cannot start any token"):
+		text += "; indent with blanks, not with tabs, and put texts that begin with one of @ ` % into quotes"
+	case strings.Contains(text, "UTF-8"):
+		text += "; a spec is UTF-8"
 	}
 	p.addAt(at, "", "not valid YAML: %s", strings.ReplaceAll(text, "\n", "; "))
 }
@@ -220,6 +230,8 @@ func (p *parse) section(n *yaml.Node, v reflect.Value, path string) {
 		case ok:
 			p.places[full] = at
 			p.field(value, f)
+		case key.Tag == "!!merge":
+			p.addAt(at, full, "merge keys are not implemented; an alias stands for a whole section, like `train: *usual`")
 		case later(full):
 			p.addAt(at, full, "not implemented in this version")
 		default:
@@ -376,6 +388,14 @@ func kindOf(v reflect.Value) string {
 	default:
 		return "a text"
 	}
+}
+
+// shortened is the beginning of a long text.
+func shortened(text string) string {
+	if most := 60; len(text) > most {
+		return strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return text
 }
 
 func describe(n *yaml.Node) string {

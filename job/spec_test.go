@@ -160,7 +160,7 @@ func TestRefused(t *testing.T) {
 		"no mapping":         {"- a\n- b\n", "line 1: the spec must be a mapping of fields, not a list"},
 		"two documents":      {least + "---\njob: k\n", "line 4: the spec must be a single YAML document"},
 		"not YAML":           {"job: j\ndata: 'a\n", "line 2: not valid YAML: found unexpected end of stream"},
-		"a tab":              {"\tjob: a", "line 1: not valid YAML: found character that cannot start any token"},
+		"a tab":              {"\tjob: a", "line 1: not valid YAML: found character that cannot start any token; indent with blanks, not with tabs, and put texts that begin with one of @ ` % into quotes"},
 		"binary":             {"\x00\x01\x02", "line 1: not valid YAML: control characters are not allowed"},
 		"small max_value":    {"job: j\ndata: {train: d, max_value: 0.5}\nmodel: {type: count}", "line 2: data.max_value: must be from 1 to 3.4e+38, is 0.5"},
 		"huge max_value":     {"job: j\ndata: {train: d, max_value: 1e39}\nmodel: {type: count}", "line 2: data.max_value: must be from 1 to 3.4e+38, is 1e+39"},

@@ -185,8 +185,13 @@ func (c *Columns) layout(first []string) (*layout, error) {
 // lacking is advice, as the rest of a sentence, about columns that are not
 // among those of a file.
 func (c *Columns) lacking(lacks, names []string) string {
-	if near := spell.Nearest(strings.ToLower(lacks[0]), lower(names)); near != "" {
-		return fmt.Sprintf("; did you mean %q?", names[slices.Index(lower(names), near)])
+	word, known := strings.ToLower(lacks[0]), lower(names)
+	near := spell.Nearest(word, known)
+	if slices.Contains(known, word) {
+		near = word
+	}
+	if near != "" {
+		return fmt.Sprintf("; did you mean %q?", names[slices.Index(known, near)])
 	}
 	for _, name := range names {
 		if _, number := decimal(padded(name)); number && c.Header {

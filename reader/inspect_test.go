@@ -68,7 +68,7 @@ func TestInspectGuesses(t *testing.T) {
 	_, err = Inspect(t.Context(), t.TempDir(), InspectOptions{})
 	require.ErrorIs(t, err, ErrNoData)
 	_, err = Inspect(t.Context(), put(t, "b.csv.gz", []byte("this is no gzip at all")), InspectOptions{})
-	require.ErrorContains(t, err, "damaged")
+	require.ErrorContains(t, err, "not compressed as its name says")
 }
 
 // TestInspectLarge: many values are not all kept, and a limit is kept.

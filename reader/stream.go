@@ -33,8 +33,11 @@ type damage struct {
 
 // Error says that the file is damaged, and how.
 func (d *damage) Error() string {
-	if errors.Is(d.err, io.ErrUnexpectedEOF) {
+	switch {
+	case errors.Is(d.err, io.ErrUnexpectedEOF):
 		return "the compressed file is truncated"
+	case errors.Is(d.err, gzip.ErrHeader), errors.Is(d.err, zstd.ErrMagicMismatch):
+		return "the file, or what follows there, is not compressed as its name says"
 	}
 	return fmt.Sprintf("the compressed file is damaged: %v", d.err)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -18,6 +19,9 @@ const (
 	kindPserver = "pserver"
 	kindTrainer = "trainer"
 )
+
+// maxProcesses is how many of a kind a run starts at most, as in a spec.
+const maxProcesses = 1000
 
 // options are the flags of `starfish run`.
 type options struct {
@@ -94,6 +98,9 @@ func (o *options) validate() error {
 	if o.pservers < 0 || o.trainers < 0 {
 		return cli.Usage("--pservers %d, --trainers %d: a number of processes is not negative", o.pservers, o.trainers)
 	}
+	if o.pservers > maxProcesses || o.trainers > maxProcesses {
+		return cli.Usage("--pservers %d, --trainers %d: at most %d of each", o.pservers, o.trainers, maxProcesses)
+	}
 	if len(o.Endpoints) > 0 && o.dir == "" {
 		return cli.Usage("--etcd-endpoints needs --dir: the job stays in that etcd, and its checkpoints must stay too")
 	}
@@ -121,8 +128,12 @@ func checkWritable(flag, file string) error {
 		return cli.Usage("%s %s: is a directory", flag, file)
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), ".starfish-*")
-	if err != nil {
-		return cli.Usage("%s: %w", flag, err)
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &path): // its name is that of the trial
+		return cli.Usage("%s %s: %w", flag, file, path.Err)
+	case err != nil:
+		return cli.Usage("%s %s: %w", flag, file, err)
 	}
 	f.Close()
 	os.Remove(f.Name())

@@ -2,7 +2,10 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +38,11 @@ func (e *Etcd) Connect(ctx context.Context, log logrus.FieldLogger) (store.Store
 	if len(e.Endpoints) == 0 {
 		return nil, nil, Usage("--etcd-endpoints is missing: name at least one address of etcd")
 	}
+	for _, endpoint := range e.Endpoints {
+		if err := checkEndpoint(endpoint); err != nil {
+			return nil, nil, Usage("--etcd-endpoints: %w", err)
+		}
+	}
 	s, err := etcd.Dial(etcd.Config{Endpoints: e.Endpoints, DialTimeout: e.Timeout, Log: log})
 	if err != nil {
 		return nil, nil, Usage("--etcd-endpoints: %w", err)
@@ -50,6 +58,22 @@ func (e *Etcd) Connect(ctx context.Context, log logrus.FieldLogger) (store.Store
 			strings.Join(e.Endpoints, ","), e.Timeout, err)
 	}
 	return s, func() { _ = s.Close() }, nil
+}
+
+// checkEndpoint tells what is wrong with an address of etcd: nobody would answer
+// at it.
+func checkEndpoint(endpoint string) error {
+	if strings.HasPrefix(endpoint, "https://") {
+		return fmt.Errorf("%s: connections with TLS are not implemented in this version", endpoint)
+	}
+	_, port, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(endpoint, "http://"), "/"))
+	if err != nil {
+		return fmt.Errorf("%q is not of the form host:port; etcd's port is 2379 unless it was changed", endpoint)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("%s: the port is not a number from 1 to 65535", endpoint)
+	}
+	return nil
 }
 
 // Logging is how a process logs.

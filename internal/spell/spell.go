@@ -3,9 +3,10 @@ package spell
 
 // Nearest is the candidate that word is most likely meant to be, or "": the one
 // with the fewest insertions, deletions, replacements and swaps of neighbours,
-// if these are no more than one for every three letters (one at least).
+// if these are no more than one for every three letters (one at least), and
+// leave a letter.
 func Nearest(word string, candidates []string) string {
-	best, bestDistance := "", max(1, len(word)/3)+1
+	best, bestDistance := "", min(max(1, len(word)/3)+1, len(word))
 	for _, c := range candidates {
 		if d := distance(word, c); d < bestDistance {
 			best, bestDistance = c, d

@@ -17,4 +17,5 @@ func TestNearest(t *testing.T) {
 		require.Equal(t, want, Nearest(word, flags), word)
 	}
 	require.Empty(t, Nearest("job", nil))
+	require.Empty(t, Nearest("y", []string{"x"}), "a letter resembles no other")
 }
