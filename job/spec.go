@@ -153,6 +153,13 @@ type Train struct {
 	// Window is how many batches a trainer computes ahead of the answers to
 	// its pushes: 0 or 1. Default 1.
 	Window int `spec:"window"`
+	// MaxSkipped is the share of its batches that a trainer may skip because
+	// loss or gradient is not finite; more than that, and than 10, fail the job.
+	// 0: none may be. Default 0.01.
+	MaxSkipped float64 `spec:"max_skipped"`
+	// MaxLossGrowth is how many times the loss of predicting nothing the loss
+	// may stay at; above it the job fails. 0: no limit. Default 5.
+	MaxLossGrowth float64 `spec:"max_loss_growth"`
 }
 
 // Queue is the section `queue`.

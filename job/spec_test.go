@@ -51,7 +51,7 @@ func TestFullSpec(t *testing.T) {
 	require.Equal(t, job.Bytes(65536), s.Data.Chunk)
 	require.Equal(t, job.Model{Type: "logistic", Bits: 20}, s.Model)
 	require.Equal(t, job.Optimizer{Type: "adagrad", LearningRate: 0.1, Epsilon: 1e-10, Reduction: "mean"}, s.Optimizer)
-	require.Equal(t, job.Train{Mode: "async", Passes: 5, Batch: 64, Shuffle: true, Seed: 1, Window: 1}, s.Train)
+	require.Equal(t, job.Train{Mode: "async", Passes: 5, Batch: 64, Shuffle: true, Seed: 1, Window: 1, MaxSkipped: 0.01, MaxLossGrowth: 5}, s.Train)
 	require.Equal(t, job.Queue{Lanes: 64, StallTimeout: time.Minute, MaxFailures: 3}, s.Queue)
 	require.Equal(t, job.Checkpoint{Dir: "/data/checkpoints", Interval: 30 * time.Second, Keep: 3}, s.Checkpoint)
 	require.Equal(t, job.Recovery{Policy: "replay", BarrierTimeout: 30 * time.Second}, s.Recovery)
@@ -62,7 +62,7 @@ func TestFullSpec(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	s := parse(t, least)
-	require.Equal(t, job.Train{Mode: "async", Passes: 1, Batch: 64, Shuffle: true, Seed: 1, Window: 1}, s.Train)
+	require.Equal(t, job.Train{Mode: "async", Passes: 1, Batch: 64, Shuffle: true, Seed: 1, Window: 1, MaxSkipped: 0.01, MaxLossGrowth: 5}, s.Train)
 	require.Equal(t, job.Bytes(1<<20), s.Data.Chunk)
 	require.Equal(t, "libsvm", s.Data.Format)
 	require.Equal(t, 4, s.Shards)
@@ -144,6 +144,9 @@ func TestRefused(t *testing.T) {
 		"infinite learning rate": {"optimizer: {learning_rate: .inf}", "line 4: optimizer.learning_rate: must be a finite number, not .inf"},
 		"nan":                    {"optimizer: {epsilon: .nan}", "line 4: optimizer.epsilon: must be a finite number, not .nan"},
 		"field given twice":      {"shards: 3\nshards: 4", "line 5: shards: given twice, first in line 4"},
+		"negative max_skipped":   {"train: {max_skipped: -0.1}", "line 4: train.max_skipped: must be a share from 0 to 1, is -0.1"},
+		"max_skipped, no share":  {"train: {max_skipped: 10}", "line 4: train.max_skipped: must be a share from 0 to 1, is 10"},
+		"small max_loss_growth":  {"train: {max_loss_growth: 0.5}", "line 4: train.max_loss_growth: must be at least 1, or 0 for no limit, is 0.5"},
 		"duplicate section":      {"data: {}", "line 4: data: given twice, first in line 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +293,7 @@ func TestCanonical(t *testing.T) {
 	//nolint:testifylint // the order of the fields matters
 	require.Equal(t, `{"job":"j","data":{"train":["/data/d"],"format":"libsvm","chunk":"1MiB","max_bad_records":0,"max_value":1e+09},`+
 		`"model":{"type":"count"},"optimizer":{"type":"adagrad","learning_rate":0.1,"epsilon":1e-10,"reduction":"mean"},`+
-		`"train":{"mode":"async","passes":1,"batch":64,"shuffle":true,"seed":1,"window":1},"shards":4,`+
+		`"train":{"mode":"async","passes":1,"batch":64,"shuffle":true,"seed":1,"window":1,"max_skipped":0.01,"max_loss_growth":5},"shards":4,`+
 		`"queue":{"lanes":64,"stall_timeout":"1m0s","max_failures":3},`+
 		`"checkpoint":{"dir":"/data/checkpoints","interval":"30s","keep":3},`+
 		`"recovery":{"policy":"replay","barrier_timeout":"30s"},"lease_ttl":"10s","run":{"pservers":2,"trainers":2}}`,

@@ -17,7 +17,7 @@ func defaults() *Spec {
 	return &Spec{
 		Data:       Data{Format: FormatLibsvm, Chunk: 1 << 20, MaxValue: 1e9},
 		Optimizer:  Optimizer{Type: OptimizerAdagrad, Reduction: ReductionMean},
-		Train:      Train{Mode: ModeAsync, Passes: 1, Batch: 64, Shuffle: true, Seed: 1, Window: 1},
+		Train:      Train{Mode: ModeAsync, Passes: 1, Batch: 64, Shuffle: true, Seed: 1, Window: 1, MaxSkipped: 0.01, MaxLossGrowth: 5},
 		Shards:     4,
 		Queue:      Queue{Lanes: 64, StallTimeout: time.Minute, MaxFailures: 3},
 		Checkpoint: Checkpoint{Dir: "checkpoints", Interval: 30 * time.Second, Keep: 3},
@@ -111,6 +111,12 @@ func (s *Spec) check(p *problems, o options) {
 		p.add("train.window", "more than 1 is not implemented in this version")
 	}
 	between(p, "train.window", min(s.Train.Window, 1), 0, 1)
+	if v := s.Train.MaxSkipped; v < 0 || v > 1 {
+		p.add("train.max_skipped", "must be a share from 0 to 1, is %v", v)
+	}
+	if v := s.Train.MaxLossGrowth; v != 0 && v < 1 {
+		p.add("train.max_loss_growth", "must be at least 1, or 0 for no limit, is %v", v)
+	}
 	between(p, "shards", s.Shards, 1, 1024)
 	between(p, "queue.lanes", s.Queue.Lanes, 1, 1024)
 	atLeast(p, "queue.stall_timeout", s.Queue.StallTimeout, time.Second)

@@ -335,6 +335,24 @@ func hostility() []Mutant {
 			Package: "./pserver", Run: "TestNonFinite",
 		},
 		{
+			Name: "an-absurd-value-is-taken", Invariant: 10,
+			Breaks: "one 1e19 undoes what the model has learnt",
+			File:   "reader/libsvm.go", Old: "p.limit > 0 && (v > p.limit || v < -p.limit)", New: "p.limit > 0 && v < -p.limit",
+			Package: "./reader", Run: "TestMaxValue",
+		},
+		{
+			Name: "a-loss-may-explode", Invariant: 10,
+			Breaks: "a job that diverges is complete in the end, with an absurd model",
+			File:   "trainer/growth.go", Old: "return g.sum >= enough", New: "return g.sum > enough*mostOfOne",
+			Package: "./trainer", Run: "TestGrowthOnTraining",
+		},
+		{
+			Name: "the-last-batches-go-unwatched", Invariant: 10,
+			Breaks: "a job whose few data end while it diverges is complete",
+			File:   "trainer/pipeline.go", Old: "if end && len(p.open) == 0 {", New: "if false {",
+			Package: "./trainer", Run: "TestGrowingLoss",
+		},
+		{
 			Name: "bad-records-are-passed-over", Invariant: 10,
 			Breaks: "more broken records than allowed do not fail a chunk",
 			File:   "reader/reader.go", Old: "if r.bad > r.o.MaxBad {", New: "if false {",

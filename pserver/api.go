@@ -53,8 +53,8 @@ func (e *NonFiniteError) Error() string {
 	if e.Sparse {
 		where = fmt.Sprintf("row %d", e.Row)
 	}
-	return fmt.Sprintf("parameter %q, %s became non-finite in batch %d of chunk rank %d of pass %d",
-		e.Parameter, where, e.N, e.Rank, e.Pass)
+	batch := wire.Meta{Pass: e.Pass, Rank: e.Rank, N: e.N}
+	return fmt.Sprintf("parameter %q, %s became non-finite in %s", e.Parameter, where, batch.Batch())
 }
 
 // Unwrap makes errors.Is(err, ErrBroken) true.

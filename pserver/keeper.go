@@ -45,6 +45,7 @@ type held struct {
 	fresh   bool // nothing was saved under this generation yet
 	settled int64
 	covered bool
+	broken  time.Time // when the keeper saw that the shard is
 
 	mu     sync.Mutex
 	step   string
@@ -140,6 +141,9 @@ func (t *tenure) tend(h *held) error {
 // that is reopened while the job drains just means that later it drains again.
 func (t *tenure) look(h *held, r *rhythm) (time.Duration, error) {
 	if err := h.core.Err(); err != nil {
+		if wait := h.explained(t.cfg.Clock.Now()); wait > 0 {
+			return wait, nil
+		}
 		if err := t.failJob(h.ctx, h, err); err != nil {
 			return 0, err
 		}
@@ -168,6 +172,18 @@ func (t *tenure) look(h *held, r *rhythm) (time.Duration, error) {
 		}
 	}
 	return r.wait(t.cfg.Clock.Now()), nil
+}
+
+// explainTime is how long the keeper of a broken shard leaves it to the trainer
+// whose batch broke it to fail the job: that one can name file and lines.
+const explainTime = 2 * time.Second
+
+// explained is how long that still is.
+func (h *held) explained(now time.Time) time.Duration {
+	if h.broken.IsZero() {
+		h.broken = now
+	}
+	return explainTime - now.Sub(h.broken)
 }
 
 // settle compares the ledger with the queue, and notes how far it came. A

@@ -60,13 +60,21 @@ type pushedItem struct {
 const maxUnacknowledged = 4
 
 func (p *pipeline) run(ctx context.Context, in <-chan *item) error {
+	err := p.work(ctx, in)
+	if err != nil {
+		err = p.r.w.broken(ctx, err, p.pushed)
+	}
+	return err
+}
+
+func (p *pipeline) work(ctx context.Context, in <-chan *item) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case it, ok := <-in:
 			if !ok {
-				return p.flush(ctx)
+				return p.flush(ctx, true)
 			}
 			if err := p.handle(ctx, it); err != nil {
 				return err
@@ -78,9 +86,9 @@ func (p *pipeline) run(ctx context.Context, in <-chan *item) error {
 func (p *pipeline) handle(ctx context.Context, it *item) error {
 	switch {
 	case it.flush:
-		return p.flush(ctx)
+		return p.flush(ctx, true)
 	case it.bad != nil:
-		if err := p.flush(ctx); err != nil {
+		if err := p.flush(ctx, false); err != nil {
 			return err
 		}
 		return p.r.failChunk(ctx, it.held, it.bad)
@@ -147,12 +155,13 @@ func (p *pipeline) compute(ctx context.Context, it *item) error {
 		it.pull = nil
 	}
 	it.meta.Records = it.data.Records()
-	it.meta.Loss, it.meta.Weight = p.r.w.model.Gradient(&it.step), it.data.WeightSum()
+	loss := p.r.w.model.Gradient(&it.step)
+	it.meta.Loss, it.meta.Weight = loss, it.data.WeightSum()
 	if !finite(it) {
 		p.r.w.voided(it)
 		it.meta.Void, it.meta.Loss, it.meta.Weight = true, 0, 0
 	}
-	return nil
+	return p.r.w.watch(ctx, it, loss)
 }
 
 // acknowledge waits for the answers to all pushes up to and including call.
@@ -164,24 +173,31 @@ func (p *pipeline) acknowledge(ctx context.Context, upTo *client.Call) error {
 			n = i + 1
 		}
 	}
-	for _, s := range p.pushed[:n] {
+	for ; n > 0; n-- {
+		s := p.pushed[0]
 		if err := s.call.Wait(ctx); err != nil {
 			return err
 		}
+		p.pushed = append(p.pushed[:0], p.pushed[1:]...) // the item is used again
 		p.r.acknowledged(s.it)
 	}
-	p.pushed = append(p.pushed[:0], p.pushed[n:]...)
 	return nil
 }
 
 // flush computes and pushes all that is open, waits until it is acknowledged,
-// and completes the chunks that are finished by it.
-func (p *pipeline) flush(ctx context.Context) error {
+// and completes the chunks that are finished by it. end says that there is no
+// more work for now.
+func (p *pipeline) flush(ctx context.Context, end bool) error {
 	for len(p.open) > 0 {
 		it := p.open[0]
 		p.open = append(p.open[:0], p.open[1:]...)
 		if err := p.compute(ctx, it); err != nil {
 			return err
+		}
+		if end && len(p.open) == 0 {
+			if err := p.r.w.watchEnd(ctx, it); err != nil {
+				return err
+			}
 		}
 		if err := p.send(ctx, it, nil); err != nil {
 			return err

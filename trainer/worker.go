@@ -40,6 +40,9 @@ type worker struct {
 	metrics   *metrics
 	hand      hand
 	items     chan *item
+	// registered guards what only a registered trainer may write.
+	registered store.Cmp
+	watcher    *watcher
 	// fixedTake is how many chunks a take asks for; 0: about a second's work.
 	fixedTake int
 

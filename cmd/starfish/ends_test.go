@@ -56,7 +56,8 @@ func TestFailedJob(t *testing.T) {
 	args[len(args)-1] = filepath.Join(dir, "result.json")
 	again := newCall(t, args...)
 	require.Equal(t, 1, again.run(), again.stderr.String())
-	require.Equal(t, c.last(), again.last())
+	require.Equal(t, c.last()+". It had failed before, and a job that has failed does not go on: begin a new one with another --dir, or remove "+
+		filepath.Join(dir, "run")+" first", again.last())
 	require.Empty(t, again.stdout.String())
 	b, err := os.ReadFile(args[len(args)-1])
 	require.NoError(t, err)

@@ -69,7 +69,14 @@ func (r *runner) fail(ctx context.Context, state etcdqueue.State) error {
 			r.log.WithError(err).Error("the result of the failed job was not written")
 		}
 	}
-	return job.Exitf(job.ExitFailure, "job %s has failed: %s", r.spec.Job, reason)
+	hint := ""
+	if r.failedBefore {
+		hint = fmt.Sprintf(". It had failed before, and a job that has failed does not go on: begin a new one with another --dir, or remove %s first", r.dir.path)
+		if len(r.opts.Endpoints) > 0 {
+			hint = ". It had failed before, and a job that has failed does not go on: begin a new one with another name and another --dir"
+		}
+	}
+	return job.Exitf(job.ExitFailure, "job %s has failed: %s%s", r.spec.Job, reason, hint)
 }
 
 // failedResult is what is known of a job that has failed. What the ledgers of

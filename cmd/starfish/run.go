@@ -50,6 +50,8 @@ type runner struct {
 	follow  *follower
 	stats   tally
 	ended   atomic.Bool // the job is complete, or has failed, or is gone
+	// failedBefore: the job had failed when this run began.
+	failedBefore bool
 }
 
 // tally is what only the run knows of its processes.
@@ -149,6 +151,7 @@ func (r *runner) throughout(ctx context.Context, endpoints []string) error {
 	if err != nil && !errors.Is(err, etcdqueue.ErrNoQueue) {
 		return err
 	}
+	r.failedBefore = state.Phase == etcdqueue.PhaseFailed
 	if !state.Phase.Ended() {
 		if err := r.train(ctx, endpoints, resumed); err != nil {
 			return err

@@ -24,6 +24,11 @@ type Meta struct {
 	Weight  float64
 }
 
+// Batch names the batch in words; errors about it contain them.
+func (m *Meta) Batch() string {
+	return fmt.Sprintf("batch %d of chunk rank %d of pass %d", m.N, m.Rank, m.Pass)
+}
+
 // PushData is one shard's part of a batch's gradient: sums over the records.
 // Dense and Sparse are empty where the shard has nothing to add.
 type PushData struct {

@@ -61,6 +61,15 @@ func (linear) Gradient(s *Step) (lossSum float64) {
 	return lossSum
 }
 
+// Baseline is the loss of predicting 0.
+func (linear) Baseline(b *reader.Batch) (lossSum float64) {
+	for i := range b.Records() {
+		y := float64(b.Labels[i])
+		lossSum += float64(b.Weight(i)) * y * y
+	}
+	return lossSum
+}
+
 func (linear) Predict(s *Step, out []float64) {
 	for i := range s.Batch.Records() {
 		out[i] = float64(score(s, i))
@@ -94,6 +103,9 @@ func (logistic) Gradient(s *Step) (lossSum float64) {
 	s.DenseGrad[0][0] += float32(bias)
 	return lossSum
 }
+
+// Baseline is the loss of predicting ½.
+func (logistic) Baseline(b *reader.Batch) (lossSum float64) { return b.WeightSum() * math.Ln2 }
 
 func (logistic) Predict(s *Step, out []float64) {
 	for i := range s.Batch.Records() {

@@ -78,6 +78,15 @@ type Model interface {
 // them nothing is fetched while training, and Rows and Dense are not filled.
 type PushOnly interface{ PushOnly() bool }
 
+// Baseliner is implemented by models that know the loss of predicting nothing,
+// which is what they begin with: it is the measure by which a trainer tells
+// that training diverges. For other models the trainer has none.
+type Baseliner interface {
+	// Baseline returns the sum of weight × loss of a model that knows nothing
+	// of the batch's records. Calls never overlap with those of Gradient.
+	Baseline(b *reader.Batch) (lossSum float64)
+}
+
 var (
 	// ErrUnknown: no built-in model has this name.
 	ErrUnknown = errors.New("unknown model")
