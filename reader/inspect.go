@@ -76,6 +76,8 @@ type ColumnStats struct {
 	// Parts: how many of the texts consist of several, parted by Separator.
 	Parts     int64  `json:"parts,omitempty"`
 	Separator string `json:"separator,omitempty"`
+	// Dates: the texts that were kept are dates, like 2024-05-31 or 31.5.2024.
+	Dates bool `json:"dates,omitempty"`
 
 	m2       float64
 	last     float64
@@ -358,6 +360,10 @@ func (c *ColumnStats) finish() {
 	}
 	c.Whole = c.Whole && c.Numbers > 0
 	c.Counts = c.Counts && c.Whole && c.Numbers > 2 && c.Texts == 0
+	c.Dates = c.Numbers == 0 && len(c.counts) > 0
+	for text := range c.counts {
+		c.Dates = c.Dates && looksLikeDate(text)
+	}
 	for i, n := range c.pieces {
 		if n > c.Parts {
 			c.Parts, c.Separator = n, separators[i:i+1]
@@ -376,6 +382,29 @@ func (c *ColumnStats) finish() {
 		return strings.Compare(a.Value, b.Value)
 	})
 	c.Values = c.Values[:min(len(c.Values), maxShownValues)]
+}
+
+// looksLikeDate tells texts that begin with three numbers parted by the same
+// one of - / . of which one has four digits and the others one or two.
+func looksLikeDate(text string) bool {
+	day, _, _ := strings.Cut(strings.Replace(text, "T", " ", 1), " ")
+	for _, sep := range []string{"-", "/", "."} {
+		parts := strings.Split(day, sep)
+		if len(parts) != 3 {
+			continue
+		}
+		years := 0
+		for _, part := range parts {
+			if part == "" || len(part) > 4 || len(part) == 3 || strings.Trim(part, "0123456789") != "" {
+				return false
+			}
+			if len(part) == 4 {
+				years++
+			}
+		}
+		return years == 1 && len(parts[1]) < 4
+	}
+	return false
 }
 
 // Numeric tells a column of numbers. Whole numbers with zeros before them are

@@ -74,6 +74,25 @@ func TestPropose(t *testing.T) {
 	}
 }
 
+// A column of dates is called one, whatever way they are written.
+func TestProposeDates(t *testing.T) {
+	t.Parallel()
+	var s strings.Builder
+	s.WriteString("iso,german,american,moment,no,y\n")
+	for i := range 200 {
+		fmt.Fprintf(&s, "2024-%02d-%02d,%d.%d.2024,%d/%d/2024,2024-01-%02dT10:00:00Z,1-%d-1,%d\n",
+			i%12+1, i%28+1, i%28+1, i%12+1, i%12+1, i%28+1, i%28+1, i%12, i%2)
+	}
+	text, _ := propose(t, "dates.csv", s.String(), proposal{})
+	for line := range strings.Lines(text) {
+		if name, rest, ok := strings.Cut(line, ", type: categorical"); ok {
+			require.Equal(t, !strings.Contains(name, `"no"`), strings.Contains(rest, "dates: "), line)
+		}
+	}
+	require.Equal(t, 4, strings.Count(text, "dates: "))
+	require.Contains(t, text, "# test: ")
+}
+
 // TestProposeOther kinds of file and label.
 func TestProposeOther(t *testing.T) {
 	t.Parallel()

@@ -47,6 +47,7 @@ func (p *proposal) yaml() (string, error) {
 	p.line("job: %s", jobName(f.File))
 	p.line("data:")
 	p.line("  train: [%s]", strconv.Quote(f.File))
+	p.line("  # test: [\"…\"]              # a file that is not trained on, to measure the model with")
 	p.line("  format: %s", f.Format)
 	if f.Bad > 0 {
 		p.line("  max_bad_records: %d       # per chunk", f.Bad)
@@ -319,6 +320,9 @@ func describe(c *reader.ColumnStats) string {
 	}
 	if c.Missing > 0 {
 		s += fmt.Sprintf(", %s missing", thousands(c.Missing))
+	}
+	if c.Dates {
+		s += "; dates: days of which there are no records mean nothing, a column with the month or weekday might"
 	}
 	return s
 }
