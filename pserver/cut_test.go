@@ -235,7 +235,7 @@ func TestMemoryOfACut(t *testing.T) {
 	everything(1)
 	most := keptBytes(c)
 	require.GreaterOrEqual(t, most, 3*job.BlockSize*8+12*len(keys))
-	require.LessOrEqual(t, most, 3*job.BlockSize*8+16*len(keys)+len(keys)/8+4*(16<<10+8<<10))
+	require.LessOrEqual(t, most, 3*job.BlockSize*8+12*len(keys)+len(keys)/8+13*(4<<10+1<<10))
 	everything(2)
 	require.Equal(t, most, keptBytes(c), "a row is put aside once")
 	require.NoError(t, c.WriteTo(func(section string, data []byte) error {

@@ -59,7 +59,7 @@ func (c *denseCut) take(buffer []float32) []float32 {
 // tableCut is what a cut still needs of a table. Its unit is a row: a push
 // changes some thousand of them, wherever they lie, and has to put aside no
 // more than these. Rows are read a run of 1<<shift at a time, the largest that
-// fits into BlockBytes.
+// fits into runBytes.
 type tableCut struct {
 	rows  *optimizer.Rows
 	shift uint
@@ -78,13 +78,17 @@ type changed struct {
 	before [][]float32
 }
 
-// keptWords is the size of a piece of changed.before, 16 KiB, if a row is not
+// runBytes is about what is read at one time under the lock: so little that
+// pushes hardly wait for it, so much that taking the lock does not count.
+const runBytes = 256 << 10
+
+// keptWords is the size of a piece of changed.before, 4 KiB, if a row is not
 // larger.
-const keptWords = 16 << 10 / 4
+const keptWords = 4 << 10 / 4
 
 func newTableCut(rows *optimizer.Rows) *tableCut {
 	c := &tableCut{rows: rows, n: uint32(rows.N)}
-	for rows.Stride<<(c.shift+1) <= BlockBytes/4 {
+	for rows.Stride<<(c.shift+1) <= runBytes/4 {
 		c.shift++
 	}
 	return c

@@ -44,7 +44,7 @@ type cutMeta struct {
 // first, as long as the cut needs it (kept.go).
 //
 // So a cut holds at most one copy of the shard's words, one bit a row and a
-// piece of 16 KiB for each MiB of rows, and lets go of them as it is written.
+// piece of 4 KiB for each 256 KiB of rows, and lets go of them as it is written.
 type Cut struct {
 	// lock is the shard's.
 	lock    sync.Locker
