@@ -159,3 +159,36 @@ func TestParseProcess(t *testing.T) {
 	require.False(t, process{pid: 1 << 30}.alive())
 	require.Less(t, time.Duration(0), Kinds()[1].Limit)
 }
+
+// A process stays stopped over the next fault only if that one can strike.
+func TestOver(t *testing.T) {
+	t.Parallel()
+	stop := func(role string) Fault { return Fault{Kind: named("stop and continue a " + role), Over: true} }
+	cases := []struct {
+		first, next string
+		shape       Shape
+		over        bool
+	}{
+		{"trainer", "kill a trainer", Shape{Pservers: 1, Trainers: 1}, true},
+		{"trainer", "after-take", Shape{Pservers: 1, Trainers: 1}, false},
+		{"trainer", "after-take", Shape{Pservers: 1, Trainers: 2}, true},
+		{"pserver", "kill a pserver for good", Shape{Pservers: 2, Trainers: 2}, false},
+		{"pserver", "kill a pserver for good", Shape{Pservers: 3, Trainers: 1}, true},
+		{"pserver", "terminate a pserver", Shape{Pservers: 3, Trainers: 3}, false},
+		{"pserver", "kill everything", Shape{Pservers: 3, Trainers: 3}, false},
+	}
+	for _, c := range cases {
+		require.Equal(t, c.over, c.shape.over(stop(c.first), Fault{Kind: named(c.next)}), "%+v", c)
+	}
+	require.False(t, Shape{Pservers: 3, Trainers: 3}.over(Fault{Kind: named("stop and continue a trainer")}, Fault{Kind: named("kill a trainer")}))
+	over := 0
+	for seed := uint64(1); seed <= 200; seed++ {
+		p := NewPlan(seed)
+		for i := range len(p.Faults) - 1 {
+			if p.Shape.over(p.Faults[i], p.Faults[i+1]) {
+				over++
+			}
+		}
+	}
+	require.Greater(t, over, 10)
+}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -142,6 +141,9 @@ type Fault struct {
 	// For is how long a process is stopped beyond the life of its lease, or
 	// lingers at a point.
 	For time.Duration `json:"for"`
+	// Over: the process stays stopped over the next fault, if that one can
+	// strike without it.
+	Over bool `json:"over,omitempty"`
 }
 
 // Plan is what a seed means.
@@ -228,6 +230,7 @@ func newFault(rng *rand.Rand, k Kind) Fault {
 	switch {
 	case k.Action == Stop:
 		f.For = time.Duration(300+rng.IntN(1200)) * time.Millisecond
+		f.Over = rng.IntN(3) > 0
 	case k.Point == failpoint.BetweenPushes:
 		f.For = 20 * time.Millisecond // for the first push to arrive
 	}
@@ -256,4 +259,22 @@ func newShape(rng *rand.Rand, faults []Fault) Shape {
 	return s
 }
 
-func (f Fault) String() string { return fmt.Sprintf("%s (after %v)", f.Name, f.Pause) }
+// over tells whether a fault lasts over the next one: that one must be able to
+// strike, and to be measured, while the process stands still.
+func (s Shape) over(f, next Fault) bool {
+	if !f.Over || len(next.Kind.Roles) == 0 {
+		return false
+	}
+	// Two processes are out of action then, and a third has to go on.
+	left := s.Trainers - 1
+	if f.Kind.Roles[0] == pservers {
+		left = s.Pservers - 2
+	}
+	switch next.Kind.Action {
+	case Kill:
+		return true
+	case KillHeld, Point:
+		return left > 0
+	}
+	return false // a process that stands still does not end in order
+}

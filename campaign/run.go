@@ -49,6 +49,11 @@ type run struct {
 	// stopWatch ends the watch of the present observer.
 	stopWatch context.CancelFunc
 
+	// over: the present fault lasts over the next one; goOn ends the one that
+	// lasts, if there is one.
+	over bool
+	goOn func(context.Context) error
+
 	out Outcome
 }
 
@@ -98,7 +103,8 @@ func (r *run) carryOut(ctx context.Context) error {
 			r.noteArmed(f)
 		}
 	}
-	for _, f := range training {
+	for i, f := range training {
+		r.over = i+1 < len(training) && r.plan.Shape.over(f, training[i+1])
 		if err := r.strike(ctx, f); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}

@@ -38,7 +38,7 @@ type Strike struct {
 }
 
 // strike carries out one fault that is to strike in training.
-func (r *run) strike(ctx context.Context, f Fault) error {
+func (r *run) strike(ctx context.Context, f Fault) (err error) {
 	if err := clock.Sleep(ctx, clock.System, f.Pause); err != nil {
 		return err
 	}
@@ -46,6 +46,10 @@ func (r *run) strike(ctx context.Context, f Fault) error {
 	before, err := r.obs.window(ctx)
 	if err != nil {
 		return err
+	}
+	if goOn := r.goOn; goOn != nil {
+		r.goOn = nil
+		defer func() { err = errors.Join(err, goOn(ctx)) }()
 	}
 	during := func() bool { // the fault has hit: is it still the window?
 		after, err := r.obs.window(ctx)
@@ -55,7 +59,7 @@ func (r *run) strike(ctx context.Context, f Fault) error {
 	case f.Kind.Action == Point:
 		err = r.atPoint(ctx, f, &s, during)
 	case f.Kind.Action == Stop:
-		err = r.stopAndContinue(ctx, f, &s, during)
+		return r.stopAndContinue(ctx, f, s, during)
 	case len(f.Kind.Roles) == 0:
 		err = r.everything(ctx, f, &s, before)
 	default:
@@ -147,20 +151,35 @@ func gone(ctx context.Context, ps []process) error {
 	return nil
 }
 
-// stopAndContinue stops a process for longer than its lease lives.
-func (r *run) stopAndContinue(ctx context.Context, f Fault, s *Strike, during func() bool) error {
+// stopAndContinue stops a process for longer than its lease lives, or until
+// after the next fault.
+func (r *run) stopAndContinue(ctx context.Context, f Fault, s Strike, during func() bool) error {
 	owners, err := r.obs.owned(ctx)
 	if err != nil {
 		return err
 	}
 	p, ok := pick(r.prey(owners), f.Kind.Roles[0], f.Pick)
 	if !ok || p.signal(syscall.SIGSTOP) != nil {
+		r.note(s)
 		return nil //nolint:nilerr // there is none, or it has just ended
 	}
 	s.Process = p.String()
-	err = clock.Sleep(ctx, clock.System, leaseTTL+f.For)
-	s.Struck = p.alive() && during()
-	return errors.Join(err, p.signal(syscall.SIGCONT))
+	r.log.WithField("process", s.Process).Info("stopped")
+	ends := clock.System.Now().Add(leaseTTL + f.For)
+	goOn := func(ctx context.Context) error {
+		err := clock.Sleep(ctx, clock.System, max(ends.Sub(clock.System.Now()), 0))
+		s.Struck = p.alive() && during() // the next fault may have killed it
+		if p.signal(syscall.SIGCONT) != nil {
+			s.Struck = false
+		}
+		r.note(s)
+		return err
+	}
+	if r.over {
+		r.goOn = goOn
+		return nil
+	}
+	return goOn(ctx)
 }
 
 // everything ends all processes, etcd's too, and starts the run again.
