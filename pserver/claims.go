@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"starfish/etcdqueue"
 	"starfish/internal/clock"
 	"starfish/internal/membership"
+	"starfish/internal/remind"
 	"starfish/internal/store"
 	"starfish/job"
 )
@@ -38,6 +41,8 @@ type tenure struct {
 	view   membership.View
 	roster membership.Roster
 	waited bool // startPause is over
+	// claiming that fails is tried again.
+	claiming remind.Reminder
 	// keepers run under hold, which ends with the tenure.
 	keepers sync.WaitGroup
 	hold    context.Context
@@ -125,10 +130,14 @@ func (t *tenure) follow(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			t.log.WithError(err).Warn("cannot claim yet, trying again")
+			if t.claiming.Due(t.cfg.Clock.Now()) {
+				t.log.WithError(err).Warn("cannot claim yet, trying again")
+			}
 			again.Stop()
 			again = t.cfg.Clock.Timer(retryPause)
+			continue
 		}
+		t.claiming.Over(t.cfg.Clock.Now())
 	}
 }
 
@@ -164,7 +173,8 @@ func (t *tenure) idle() string {
 		}
 	}
 	if n, want := len(t.roster.Members), t.job.Spec.Run.Pservers; !t.waited && n < want {
-		return fmt.Sprintf("for pservers: %d of %d are registered", n, want)
+		return fmt.Sprintf("for pservers: %d of %d are registered: %s", n, want,
+			strings.Join(slices.Sorted(maps.Keys(t.roster.Members)), " "))
 	}
 	return "for a shard: every one has an owner"
 }

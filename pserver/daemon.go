@@ -16,6 +16,7 @@ import (
 	"starfish/etcdqueue"
 	"starfish/internal/clock"
 	"starfish/internal/membership"
+	"starfish/internal/remind"
 	"starfish/internal/transport"
 	"starfish/job"
 )
@@ -115,6 +116,7 @@ func (s *Server) run(ctx context.Context) error {
 func (s *Server) findJob(ctx context.Context) error {
 	if s.cfg.Create != nil {
 		s.step("creating the job")
+		var trouble remind.Reminder
 		for {
 			err := s.cfg.Create(ctx)
 			if err == nil {
@@ -123,7 +125,9 @@ func (s *Server) findJob(ctx context.Context) error {
 			if !errors.Is(err, job.ErrUnanswered) {
 				return err
 			}
-			s.log.WithError(err).Warn("cannot create the job yet, trying again")
+			if trouble.Due(s.cfg.Clock.Now()) {
+				s.log.WithError(err).Warn("cannot create the job yet, trying again")
+			}
 			if err := clock.Sleep(ctx, s.cfg.Clock, retryPause); err != nil {
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 	"starfish/etcdqueue"
 	"starfish/internal/failpoint"
 	"starfish/internal/membership"
+	"starfish/internal/remind"
 	"starfish/pserver/ledger"
 )
 
@@ -46,6 +47,7 @@ type held struct {
 	settled int64
 	covered bool
 	broken  time.Time // when the keeper saw that the shard is
+	trouble remind.Reminder
 
 	mu     sync.Mutex
 	step   string
@@ -164,6 +166,7 @@ func (t *tenure) look(h *held, r *rhythm) (time.Duration, error) {
 	}
 	h.doing("serving")
 	now := t.cfg.Clock.Now()
+	h.trouble.Over(now)
 	if r.due(now) {
 		err := t.saveInterval(h)
 		t.metrics.skipped(r.done(now, t.cfg.Clock.Now()))
@@ -211,9 +214,16 @@ func (t *tenure) trouble(h *held, what string, err error) (time.Duration, error)
 	case !retryable(err):
 		return 0, err
 	}
-	t.logOf(h).WithError(err).Warn(what)
+	t.warn(h, what, err)
 	h.doing(what + ": " + err.Error())
 	return retryPause, nil
+}
+
+// warn says what a keeper tries again, at once and then more and more rarely.
+func (t *tenure) warn(h *held, what string, err error) {
+	if h.trouble.Due(t.cfg.Clock.Now()) {
+		t.logOf(h).WithError(err).Warn(what)
+	}
 }
 
 // finalDue tells whether the newest checkpoint of this ownership lacks a pass

@@ -70,7 +70,7 @@ func (t *tenure) load(ctx context.Context, h *held) (source string, err error) {
 		if !retryable(err) || errors.Is(err, checkpoint.ErrNoneLoads) || job.ExitCode(err) == int(job.ExitStateLost) {
 			return "", err
 		}
-		t.logOf(h).WithError(err).Warn("cannot restore the shard yet, trying again")
+		t.warn(h, "cannot restore the shard yet, trying again", err)
 		if err := clock.Sleep(ctx, t.cfg.Clock, retryPause); err != nil {
 			return "", err
 		}

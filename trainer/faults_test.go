@@ -45,6 +45,20 @@ func (d *disk) powerCut(keep memfs.Keep) {
 	d.fs = d.fs.Crash(keep)
 }
 
+// refuseCheckpoints is a disk that is full, or no more.
+func (d *disk) refuseCheckpoints(on bool) {
+	if !on {
+		d.now().SetHook(nil)
+		return
+	}
+	d.now().SetHook(func(op, name string) error {
+		if op == "write" && strings.Contains(name, ".ckpt") {
+			return errInjected
+		}
+		return nil
+	})
+}
+
 func (d *disk) MkdirAll(dir string) error                     { return d.now().MkdirAll(dir) }
 func (d *disk) Create(name string) (checkpoint.Writer, error) { return d.now().Create(name) }
 func (d *disk) Open(name string) (io.ReadCloser, error)       { return d.now().Open(name) }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"starfish/etcdqueue"
+	"starfish/internal/clock"
 	"starfish/internal/membership"
 	"starfish/pserver/client"
 	"starfish/reader"
@@ -42,6 +43,8 @@ func (r *round) run(ctx context.Context) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	working, done := context.WithCancel(ctx)
+	g.Go(func() error { return r.awaitFault(working) })
 	batches := make(chan *item, itemsAhead)
 	g.Go(func() error {
 		err := r.feed(ctx, batches)
@@ -51,10 +54,29 @@ func (r *round) run(ctx context.Context) error {
 		return err
 	})
 	g.Go(func() error {
+		defer done()
 		p := &pipeline{r: r, window: r.w.job.Spec.Train.Window}
 		return p.run(ctx, batches)
 	})
 	return g.Wait()
+}
+
+// leaving is how long a fault is waited out where no work is at hand: at the end
+// of the job pservers may leave before this process has seen the end.
+const leaving = 500 * time.Millisecond
+
+// awaitFault ends a round whose session is broken, also while there is nothing
+// to send.
+func (r *round) awaitFault(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-r.session.Done():
+	}
+	if clock.Sleep(ctx, r.w.clock, leaving) != nil {
+		return nil //nolint:nilerr // the round has ended
+	}
+	return r.session.Err()
 }
 
 // confirm drops the chunks that were given to somebody else meanwhile.

@@ -15,6 +15,7 @@ import (
 	"starfish/internal/clock"
 	"starfish/internal/failpoint"
 	"starfish/internal/membership"
+	"starfish/internal/remind"
 	"starfish/internal/store"
 	"starfish/job"
 )
@@ -35,8 +36,9 @@ type steward struct {
 	log     logrus.FieldLogger
 	holding func(bool) // tells /status
 
-	guard store.Cmp
-	ended time.Time // when it saw the job drain
+	guard   store.Cmp
+	trouble remind.Reminder
+	ended   time.Time // when it saw the job drain
 }
 
 // run holds the key whenever nobody else does, until ctx ends or the job has
@@ -58,7 +60,10 @@ func (s *steward) run(ctx context.Context) error {
 		if fatal := s.fatal(err); fatal != nil {
 			return fatal
 		}
-		s.log.WithError(err).Warn("steward starts over")
+		if now := s.w.clock.Now(); s.trouble.Due(now) {
+			s.log.WithError(err).Warn("steward starts over")
+			s.trouble.Over(now)
+		}
 		if err := clock.Sleep(ctx, s.w.clock, backOff(4)); err != nil {
 			return err
 		}

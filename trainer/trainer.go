@@ -154,6 +154,7 @@ func (t *Trainer) newWorker(ctx context.Context, j job.Job, m model.Model, plan 
 	if w.evaluator, err = t.cfg.model(j.Spec); err != nil {
 		return nil, nil, job.Exit(job.ExitUsage, err)
 	}
+	w.hand.wait("pservers")
 	if p, ok := m.(model.PushOnly); ok {
 		w.pushOnly = p.PushOnly()
 	}

@@ -14,6 +14,7 @@ import (
 	"starfish/internal/clock"
 	"starfish/internal/failpoint"
 	"starfish/internal/membership"
+	"starfish/internal/remind"
 	"starfish/internal/store"
 	"starfish/job"
 	"starfish/pserver/client"
@@ -105,6 +106,7 @@ func (w *worker) run(ctx context.Context) error {
 	defer touch.Wait()
 	defer stop()
 
+	var trouble remind.Reminder
 	for attempt := 0; ; attempt++ {
 		before, _, _ := w.hand.progress()
 		err := w.round(ctx)
@@ -116,9 +118,14 @@ func (w *worker) run(ctx context.Context) error {
 		}
 		if after, _, _ := w.hand.progress(); after != before {
 			attempt = 0
+			trouble.Over(w.clock.Now())
 		}
 		w.metrics.repaired()
-		w.log.WithError(err).WithField("attempt", attempt).Warn("round ended, repairing")
+		level := logrus.DebugLevel
+		if trouble.Due(w.clock.Now()) {
+			level = logrus.WarnLevel
+		}
+		w.log.WithError(err).WithField("attempt", attempt).Log(level, "round ended, repairing")
 		w.hand.wait(err.Error())
 		if err := clock.Sleep(ctx, w.clock, backOff(attempt)); err != nil {
 			return err

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +17,7 @@ import (
 
 	"starfish/internal/clock"
 	"starfish/internal/membership"
+	"starfish/internal/remind"
 	"starfish/internal/store"
 	"starfish/internal/transport"
 	"starfish/job"
@@ -54,6 +58,7 @@ type Client struct {
 
 	mu     sync.Mutex
 	reason string // what Waiting was told last
+	remind remind.Reminder
 }
 
 // New returns a client; it does no I/O.
@@ -119,14 +124,36 @@ func (c *Client) complete(ctx context.Context, v membership.View) (membership.Vi
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c.waiting(fmt.Sprintf("an owner of shards %v", missing))
-	for v = range membership.WatchView(ctx, c.c.Store, v) {
-		if missing = c.unowned(v); len(missing) == 0 {
-			return v, nil
+	views := membership.WatchView(ctx, c.c.Store, v)
+	for {
+		c.waiting(c.missing(ctx, missing))
+		timer := c.c.Clock.Timer(c.nextReminder())
+		select {
+		case next, ok := <-views:
+			timer.Stop()
+			if !ok {
+				return v, errors.New("the watch of the owners has ended")
+			}
+			if v, missing = next, c.unowned(next); len(missing) == 0 {
+				return v, nil
+			}
+		case <-timer.C():
 		}
-		c.waiting(fmt.Sprintf("an owner of shards %v", missing))
 	}
-	return v, errors.New("the watch of the owners has ended")
+}
+
+// missing says which shards have no owner, and who there is to own them.
+func (c *Client) missing(ctx context.Context, shards []int) string {
+	reason := fmt.Sprintf("an owner of shards %v", shards)
+	roster, err := membership.ReadRoster(ctx, c.c.Store, membership.PServers)
+	switch {
+	case err != nil:
+		return reason
+	case len(roster.Members) == 0:
+		return reason + ": no pserver is registered"
+	}
+	names := slices.Sorted(maps.Keys(roster.Members))
+	return fmt.Sprintf("%s; registered pservers: %s", reason, strings.Join(names, " "))
 }
 
 // unowned lists the shards without an owner.
@@ -189,18 +216,32 @@ func (c *Client) backOff(ctx context.Context, faults int32) error {
 	return clock.Sleep(ctx, c.c.Clock, pause/2+rand.N(pause/2))
 }
 
-// waiting reports a change of what the client waits for.
+// waiting reports a change of what the client waits for. The log has it at
+// once and then more and more rarely, however often it changes.
 func (c *Client) waiting(reason string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if reason == c.reason {
-		return
+	now := c.c.Clock.Now()
+	waited := c.remind.Waited(now).Seconds()
+	switch {
+	case reason == "":
+		if c.remind.Over(now) {
+			c.c.Log.WithField("seconds", waited).Info("pservers answer again")
+		}
+	case c.remind.Due(now):
+		c.c.Log.WithFields(logrus.Fields{"reason": reason, "seconds": waited}).Info("waiting for pservers")
 	}
-	c.reason = reason
-	if reason != "" {
-		c.c.Log.WithField("reason", reason).Info("waiting for pservers")
+	if reason != c.reason {
+		c.reason = reason
+		c.c.Waiting(reason)
 	}
-	c.c.Waiting(reason)
+}
+
+// nextReminder is when a wait is to be logged again.
+func (c *Client) nextReminder() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.remind.Next(c.c.Clock.Now())
 }
 
 // Identify asks who answers at address.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -36,6 +38,10 @@ type peer struct {
 	writer   wire.RequestWriter // the sender's
 	seq      uint64             // the sender's
 	response wire.Response      // the receiver's
+
+	asked, heard atomic.Int64 // messages sent, and answered
+	known        int64        // the pulse's: heard at the last look,
+	quiet        time.Time    // which has not changed since
 }
 
 // part remembers what a message asked for.
@@ -103,6 +109,7 @@ func (p *peer) receiveLoop() {
 			p.session.broken(p.fault(streamError(err)))
 			return
 		}
+		p.heard.Add(1)
 		select {
 		case m := <-p.pending:
 			if f := p.receive(m, body); f != nil {

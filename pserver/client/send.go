@@ -54,6 +54,7 @@ func (m *message) begin() {
 func (m *message) flush() error {
 	p := m.peer
 	p.writer.Finish()
+	p.asked.Add(1)
 	select {
 	case p.pending <- m.part:
 	case <-p.session.ctx.Done():

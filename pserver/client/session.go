@@ -60,6 +60,7 @@ func (c *Client) Open(ctx context.Context, v membership.View) (*Session, error) 
 		return nil, err
 	}
 	s.wg.Go(s.watch)
+	s.wg.Go(s.pulse)
 	for _, p := range s.peers {
 		s.wg.Go(p.sendLoop)
 		s.wg.Go(p.receiveLoop)
@@ -148,6 +149,7 @@ func (s *Session) Close() {
 func (s *Session) broken(f *FaultError) {
 	if s.ctx.Err() == nil {
 		s.client.faults.Add(1)
+		s.client.waiting(f.Error())
 	}
 	s.cancel(f)
 }
@@ -170,14 +172,18 @@ func (s *Session) Exchange(ctx context.Context, push *Batch, meta PushMeta, pull
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	c := newCall(s, push, meta, pull)
+	return s.begin(newCall(s, push, meta, pull)), nil
+}
+
+// begin sends a call that holds a slot.
+func (s *Session) begin(c *Call) *Call {
 	for i, p := range s.peers {
-		if i > 0 && push != nil {
+		if i > 0 && c.push != nil {
 			failpoint.Hit(failpoint.BetweenPushes)
 		}
 		p.queue <- c // has room for every call that holds a slot
 	}
-	return c, nil
+	return c
 }
 
 // Progress asks every shard how far it is with chunks: one entry for each
