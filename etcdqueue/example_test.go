@@ -71,7 +71,7 @@ func Example() {
 		}
 		for _, task := range tasks {
 			fmt.Printf("pass %d chunk %d\n", task.Pass, task.Chunk)
-			err := queue.Complete(ctx, []etcdqueue.Done{{Task: task, Batches: 1, Records: 100}})
+			err := queue.Complete(ctx, []etcdqueue.Done{{Task: task, Sums: etcdqueue.Sums{Batches: 1, Records: 100}}})
 			if err != nil && !errors.Is(err, etcdqueue.ErrStale) {
 				fmt.Println(err)
 				return

@@ -22,14 +22,16 @@ type Lane struct {
 	Complete ranges.Set `json:"complete"`
 	// Failed: quarantined, now or in an earlier pass.
 	Failed ranges.Set `json:"failed"`
-	// Again: reopened and not complete again yet. Their sums are in Batches
-	// and Records already.
+	// Again: reopened and not complete again yet. Their sums are in Batches,
+	// Records and Bad already.
 	Again ranges.Set `json:"again"`
 	// Tries counts the data failures of a position.
 	Tries map[int64]int `json:"tries,omitempty"`
-	// Batches and Records of each position's first Complete.
+	// Batches and Records of each position's first Complete, and the Bad
+	// records that were left out of it.
 	Batches int64 `json:"batches"`
 	Records int64 `json:"records"`
+	Bad     int64 `json:"bad,omitempty"`
 	// How many positions were taken, taken back from a taker that was lost or
 	// stalled, and reopened, each as often as it happened.
 	Takes    int64 `json:"takes"`
@@ -127,7 +129,7 @@ func (l Lane) Touch(position int64, h Holder, reason string) (Lane, bool) {
 
 // Done moves a position from Pending to Complete. Its sums are added unless
 // they have been already, before it was reopened.
-func (l Lane) Done(position int64, h Holder, batches, records int64) (Lane, bool) {
+func (l Lane) Done(position int64, h Holder, sums Sums) (Lane, bool) {
 	i := l.find(position, h)
 	if i < 0 {
 		return l, false
@@ -138,8 +140,9 @@ func (l Lane) Done(position int64, h Holder, batches, records int64) (Lane, bool
 		l.Again.Remove(position)
 		return l, true
 	}
-	l.Batches += batches
-	l.Records += records
+	l.Batches += sums.Batches
+	l.Records += sums.Records
+	l.Bad += sums.Bad
 	return l, true
 }
 
@@ -233,7 +236,7 @@ func (l Lane) pendingLen() int64 {
 func (l Lane) Totals() Totals {
 	t := Totals{
 		Todo: l.Todo.Len(), Pending: l.pendingLen(), Complete: l.Complete.Len(), Failed: l.Failed.Len(),
-		Takes: l.Takes, Requeued: l.Requeued, Reopened: l.Reopened, Batches: l.Batches, Records: l.Records,
+		Takes: l.Takes, Requeued: l.Requeued, Reopened: l.Reopened, Batches: l.Batches, Records: l.Records, Bad: l.Bad,
 	}
 	t.Chunks = t.Todo + t.Pending + t.Complete + t.Failed
 	return t

@@ -72,7 +72,7 @@ func TestLaneAgainstModel(t *testing.T) {
 				var ok, full bool
 				switch rapid.SampledFrom([]string{"done", "fail", "release", "touch"}).Draw(t, "verb") {
 				case "done":
-					if l, ok = l.Done(x, h, 10, 100); mine {
+					if l, ok = l.Done(x, h, Sums{Batches: 10, Records: 100, Bad: 20}); mine {
 						if !c.summed {
 							m.batches += 10
 						}
@@ -169,7 +169,7 @@ func requireModel(t *rapid.T, m laneModel, l Lane, size int64) {
 	}
 	want := Totals{
 		Chunks: size, Todo: count["todo"], Pending: count["pending"], Complete: count["complete"], Failed: count["failed"],
-		Takes: m.takes, Requeued: m.requeued, Reopened: m.reopened, Batches: m.batches, Records: 10 * m.batches,
+		Takes: m.takes, Requeued: m.requeued, Reopened: m.reopened, Batches: m.batches, Records: 10 * m.batches, Bad: 2 * m.batches,
 	}
 	require.Equal(t, want, back.Totals())
 	require.Equal(t, want.Todo+want.Pending == 0, back.Finished())
@@ -184,12 +184,12 @@ func TestLaneIsAValue(t *testing.T) {
 	before := string(l.Encode())
 	l.Take(ranges.Of(4, 4), "n", Holder{"b", 6})
 	l.Touch(0, h, "x")
-	l.Done(0, h, 1, 1)
+	l.Done(0, h, Sums{Batches: 1, Records: 1})
 	l.Fail(0, h, 1)
 	l.Release(1, h)
 	l.Requeue(func(Entry) bool { return true })
 	l.Skip(ranges.Of(0, 5))
-	done, _ := l.Done(0, h, 1, 1)
+	done, _ := l.Done(0, h, Sums{Batches: 1, Records: 1})
 	done.Reopen(ranges.Of(0, 5))
 	require.Equal(t, before, string(l.Encode()))
 }
@@ -221,7 +221,7 @@ func TestLaneRecordStaysSmall(t *testing.T) {
 		l, _ = l.Take(at, "trainer-0", h)
 		for x := range at.All() {
 			if x%1000 != 999 || token < 48 {
-				l, _ = l.Done(x, h, 16, 1000)
+				l, _ = l.Done(x, h, Sums{Batches: 16, Records: 1000})
 			}
 		}
 	}
@@ -255,7 +255,7 @@ func TestLaneCheckRefuses(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	h := Holder{"a", 5}
 	l, _ := NewLane(9).Take(ranges.Of(0, 3), "n", h)
-	l, _ = l.Done(1, h, 2, 3)
+	l, _ = l.Done(1, h, Sums{Batches: 2, Records: 3})
 	l, _, _ = l.Fail(2, h, 1)
 	for _, b := range [][]byte{l.Encode(), State{V: 1, Phase: PhaseTraining, Lanes: 4}.encode(), Manifest{V: 1, Chunks: 9}.encode(), []byte(`{"v":1}`), nil} {
 		f.Add(b)

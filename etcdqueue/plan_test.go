@@ -98,7 +98,7 @@ func TestViewGoesForwardOnly(t *testing.T) {
 	require.Equal(t, slot{lane: l, rev: 7, seen: 12}, p.lanes[1])
 	require.Equal(t, int64(7), p.todo)
 	require.Equal(t, 4, p.open)
-	done, _ := l.Done(0, Holder{"a", 3}, 1, 1)
+	done, _ := l.Done(0, Holder{"a", 3}, Sums{Batches: 1, Records: 1})
 	done = done.Skip(ranges.Of(1, 1))
 	require.True(t, p.set(1, slot{lane: done, rev: 13, seen: 13}))
 	require.Equal(t, []int64{6, 3}, []int64{p.todo, int64(p.open)})

@@ -114,7 +114,13 @@ func (t Task) id() laneID { return laneID{t.Pass, t.Lane} }
 // Done is a chunk that was trained, with its sums.
 type Done struct {
 	Task
-	Batches, Records int64
+	Sums
+}
+
+// Sums are what a chunk has: batches, records in them, and bad records that
+// were left out.
+type Sums struct {
+	Batches, Records, Bad int64
 }
 
 // Queue is one process's handle of a queue. It is safe for concurrent use.

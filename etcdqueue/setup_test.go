@@ -108,7 +108,7 @@ func mustTake(t *testing.T, q *Queue, max int) []Task {
 func finished(tasks ...Task) []Done {
 	done := make([]Done, len(tasks))
 	for i, t := range tasks {
-		done[i] = Done{Task: t, Batches: 10, Records: 100}
+		done[i] = Done{Task: t, Sums: Sums{Batches: 10, Records: 100}}
 	}
 	return done
 }

@@ -99,9 +99,11 @@ type Totals struct {
 	Takes    int64 `json:"takes"`
 	Requeued int64 `json:"requeued"`
 	Reopened int64 `json:"reopened"`
-	// Batches and Records of complete chunks, each once per pass.
+	// Batches, Records and Bad records (left out) of complete chunks, each once
+	// per pass.
 	Batches int64 `json:"batches"`
 	Records int64 `json:"records"`
+	Bad     int64 `json:"bad,omitempty"`
 }
 
 // Add is the sum of both.
@@ -116,6 +118,7 @@ func (t Totals) Add(u Totals) Totals {
 	t.Reopened += u.Reopened
 	t.Batches += u.Batches
 	t.Records += u.Records
+	t.Bad += u.Bad
 	return t
 }
 

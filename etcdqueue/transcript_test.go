@@ -124,7 +124,7 @@ func laneStep(t *testing.T, l Lane, words []string) (Lane, string) {
 	case "touch":
 		l, ok = l.Touch(number(1), holder(2), strings.Join(words[3:], " "))
 	case "done":
-		l, ok = l.Done(number(1), holder(2), number(3), number(4))
+		l, ok = l.Done(number(1), holder(2), Sums{Batches: number(3), Records: number(4)})
 	case "fail":
 		var full bool
 		if l, full, ok = l.Fail(number(1), holder(2), int(number(3))); full {

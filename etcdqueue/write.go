@@ -56,7 +56,7 @@ func (q *Queue) Complete(ctx context.Context, done []Done, guards ...store.Cmp) 
 		tasks[i] = d.Task
 	}
 	return q.report(ctx, tasks, verb{name: "complete", guards: guards, do: func(i int, l Lane, unsure bool) (Lane, []store.Op, verdict) {
-		after, ok := l.Done(tasks[i].Position, q.holder(tasks[i]), done[i].Batches, done[i].Records)
+		after, ok := l.Done(tasks[i].Position, q.holder(tasks[i]), done[i].Sums)
 		// An absent lane is one of a pass that is over: complete as well.
 		if !ok && unsure && (l.V == 0 || l.Complete.Contains(tasks[i].Position)) {
 			return l, nil, already

@@ -8,14 +8,17 @@ import (
 // Result is what a job achieved: the record `result` and the output of
 // `starfish run --result`. A value that does not exist is null, never NaN.
 type Result struct {
-	V                int          `json:"v"` // ResultVersion, in whatever is written
-	Job              string       `json:"job"`
-	UUID             string       `json:"uuid"`
-	Phase            string       `json:"phase"`
-	Reason           string       `json:"reason,omitempty"`
-	Mode             string       `json:"mode"`
-	Passes           int          `json:"passes"`
-	Records          int64        `json:"records"`
+	V       int    `json:"v"` // ResultVersion, in whatever is written
+	Job     string `json:"job"`
+	UUID    string `json:"uuid"`
+	Phase   string `json:"phase"`
+	Reason  string `json:"reason,omitempty"`
+	Mode    string `json:"mode"`
+	Passes  int    `json:"passes"`
+	Records int64  `json:"records"`
+	// BadRecords were left out, within data.max_bad_records a chunk, each once a
+	// pass like Records.
+	BadRecords       int64        `json:"bad_records"`
 	Seconds          *float64     `json:"seconds"`
 	WallSeconds      *float64     `json:"wall_seconds"`
 	CPUSeconds       *float64     `json:"cpu_seconds"`

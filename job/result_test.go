@@ -15,14 +15,14 @@ import (
 func TestResultJSON(t *testing.T) {
 	t.Parallel()
 	loss, auc, rate := 0.32, 0.902, 77526.5
-	r := job.Result{Job: "adult", UUID: "u", Phase: "complete", Mode: "async", Passes: 5, Records: 162805,
+	r := job.Result{Job: "adult", UUID: "u", Phase: "complete", Mode: "async", Passes: 5, Records: 162805, BadRecords: 7,
 		RecordsPerSecond: &rate, Train: job.TrainResult{Loss: &loss},
 		Test:   &job.TestResult{Records: 16281, Metrics: map[string]*float64{"loss": &loss, "auc": &auc, "accuracy": nil}},
 		Queue:  job.QueueResult{Chunks: 36, Complete: 180, Takes: 181, Requeued: 1},
 		Shards: []job.ShardState{{Shard: 0, Generation: 1, Batches: 2665}}}
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"v":1,"job":"adult","uuid":"u","phase":"complete","mode":"async","passes":5,"records":162805,
+	require.JSONEq(t, `{"v":1,"job":"adult","uuid":"u","phase":"complete","mode":"async","passes":5,"records":162805,"bad_records":7,
 		"seconds":null,"wall_seconds":null,"cpu_seconds":null,"records_per_second":77526.5,"train":{"loss":0.32},
 		"test":{"records":16281,"loss":0.32,"auc":0.902,"accuracy":null},
 		"queue":{"chunks":36,"complete":180,"failed":0,"takes":181,"requeued":1,"batches":0,"records":0},

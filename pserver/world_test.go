@@ -404,7 +404,7 @@ func (t *trainer) chunk(ctx context.Context, task etcdqueue.Task) error {
 			return err
 		}
 	}
-	done := etcdqueue.Done{Task: task, Batches: batches, Records: batches * records}
+	done := etcdqueue.Done{Task: task, Sums: etcdqueue.Sums{Batches: batches, Records: batches * records}}
 	return t.queue.Complete(ctx, []etcdqueue.Done{done}, s.View().Guard())
 }
 
@@ -550,6 +550,6 @@ func (w *world) take(name string) held {
 }
 
 func (h held) complete(s *client.Session) error {
-	done := etcdqueue.Done{Task: h.task, Batches: batches, Records: batches * records}
+	done := etcdqueue.Done{Task: h.task, Sums: etcdqueue.Sums{Batches: batches, Records: batches * records}}
 	return h.queue.Complete(h.w.t.Context(), []etcdqueue.Done{done}, s.View().Guard())
 }

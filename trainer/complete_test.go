@@ -55,7 +55,7 @@ func newCompleteWorld(t *testing.T, chunks int64) *completeWorld {
 		w.w.hand.add(tasks)
 	}
 	for _, h := range w.w.hand.all() {
-		h.finished, h.counted, h.batches, h.records = true, true, 1, 8
+		h.finished, h.counted, h.sums = true, true, etcdqueue.Sums{Batches: 1, Records: 8}
 	}
 	return w
 }

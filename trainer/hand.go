@@ -13,11 +13,10 @@ type held struct {
 	// next is the smallest batch number that a shard still lacks.
 	next int64
 	// finished tells that every shard of the round's view has the whole chunk;
-	// counted, that batches and records say how much that is.
+	// counted, that sums says how much that is.
 	finished bool
 	counted  bool
-	batches  int64
-	records  int64
+	sums     etcdqueue.Sums
 }
 
 // hand is the set of chunks a trainer holds, in the order in which it took

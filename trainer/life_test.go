@@ -164,5 +164,24 @@ func TestBadRecordsWithinTheLimitAreCounted(t *testing.T) {
 		c.wait()
 		c.exact(300, seen)
 		require.EqualValues(t, 2, p.trainer.Status().Bad, "once in each of two passes")
+		require.EqualValues(t, 2, c.result().BadRecords)
+	})
+	// A chunk that is read again, for a shard that has lost it, counts once.
+	synctest.Test(t, func(t *testing.T) {
+		c := slowCluster(t, file, 2)
+		c.spec.Data.MaxBadRecords = 1
+		c.spec.Train.Shuffle = false
+		c.disk.refuseCheckpoints(true)
+		p := c.pserver("pserver-0")
+		w := c.trainer("trainer-0")
+		c.until("the chunk with the bad record", func() bool { return c.totals().Bad == 1 })
+		c.kill(p)
+		c.disk.refuseCheckpoints(false)
+		c.pserver("pserver-0")
+		c.wait()
+		c.exact(300, seen)
+		require.Positive(t, c.totals().Reopened)
+		require.Greater(t, w.trainer.Status().Bad, int64(2))
+		require.EqualValues(t, 2, c.result().BadRecords)
 	})
 }

@@ -266,7 +266,7 @@ func (r *round) complete(ctx context.Context) error {
 		}
 		report := make([]etcdqueue.Done, len(done))
 		for i, h := range done {
-			report[i] = etcdqueue.Done{Task: h.task, Batches: h.batches, Records: h.records}
+			report[i] = etcdqueue.Done{Task: h.task, Sums: h.sums}
 		}
 		failpoint.Hit(failpoint.BeforeComplete)
 		err := r.w.queue.Complete(ctx, report, r.view.Guard())

@@ -24,7 +24,7 @@ func (s *steward) result(ctx context.Context, metas [][]checkpoint.Meta, test *j
 	}
 	r := &job.Result{
 		Job: spec.Job, UUID: s.w.job.UUID.String(), Phase: "complete", Mode: spec.Train.Mode, Passes: spec.Train.Passes,
-		Test: test,
+		Test: test, BadRecords: totals.Bad,
 		Queue: job.QueueResult{
 			Chunks: manifest.Chunks, Complete: totals.Complete, Failed: totals.Failed,
 			Takes: totals.Takes, Requeued: totals.Requeued, Batches: totals.Batches, Records: totals.Records,

@@ -241,25 +241,26 @@ func (r *round) read(ctx context.Context, h *held, out chan<- *item) error {
 		}
 		n++
 		if last {
-			r.passedOver(h, rd)
-			r.w.hand.update(func() { h.counted, h.batches, h.records = true, n, records })
+			bad := r.passedOver(h, rd)
+			r.w.hand.update(func() { h.counted, h.sums = true, etcdqueue.Sums{Batches: n, Records: records, Bad: bad} })
 			return nil
 		}
 	}
 }
 
 // passedOver counts and names the bad records that the chunk was allowed.
-func (r *round) passedOver(h *held, rd *reader.Reader) {
-	n := rd.Bad()
+func (r *round) passedOver(h *held, rd *reader.Reader) int64 {
+	n := int64(rd.Bad())
 	if n == 0 {
-		return
+		return 0
 	}
-	r.w.metrics.bad.Add(int64(n))
+	r.w.metrics.bad.Add(n)
 	log := r.w.log.WithFields(r.w.fields(h.task)).WithField("records", n)
 	if named := rd.BadRecords(); len(named) > 0 {
 		log = log.WithField("first", named[0].String())
 	}
 	log.Warn("bad records were left out")
+	return n
 }
 
 // readFailed hands bad data to the pipeline, which reports it after what came

@@ -96,7 +96,7 @@ func (r *runner) failedResult(ctx context.Context, state etcdqueue.State, reason
 	}
 	return &job.Result{
 		Job: r.spec.Job, UUID: j.UUID.String(), Phase: string(state.Phase), Reason: reason, Mode: r.spec.Train.Mode,
-		Passes: r.spec.Train.Passes, Records: totals.Records,
+		Passes: r.spec.Train.Passes, Records: totals.Records, BadRecords: totals.Bad,
 		Queue: job.QueueResult{
 			Chunks: manifest.Chunks, Complete: totals.Complete, Failed: totals.Failed, Takes: totals.Takes,
 			Requeued: totals.Requeued, Batches: totals.Batches, Records: totals.Records,
