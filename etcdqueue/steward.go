@@ -27,17 +27,63 @@ func (q *Queue) AwaitTurn(ctx context.Context) error {
 // that of the pass before. Turn returns `state` as it then is; calling it when
 // there is nothing to do, or by two stewards at once, does no harm.
 func (q *Queue) Turn(ctx context.Context, next func(pass int) (Manifest, bool), guards ...store.Cmp) (State, error) {
+	return q.turnWith(ctx, next, nil, guards)
+}
+
+// TurnFrom is Turn on the condition that `state` is still from, and puts ops in
+// the transaction that leaves from's pass: so they say something of the pass as
+// it was when it ended. It is ErrGuard if `state` has changed; if the lanes
+// allow nothing, or no other pass, ops are not put.
+func (q *Queue) TurnFrom(ctx context.Context, from State, ops []store.Op, guards ...store.Cmp) (State, error) {
+	return q.turnWith(ctx, nil, ops, append(slices.Clone(guards), from.Guard()))
+}
+
+// Prospect is what Turn would do.
+type Prospect struct {
+	// Now is `state`, After what would become of it.
+	Now, After State
+	// Pass sums up the lanes of the current pass.
+	Pass Totals
+}
+
+// Leaves tells whether Turn would begin another pass.
+func (p Prospect) Leaves() bool { return p.After.Phase == PhaseTraining && p.After.Pass != p.Now.Pass }
+
+// Prospect tells what Turn would do now. While `state` does not change, that
+// stays so.
+func (q *Queue) Prospect(ctx context.Context) (Prospect, error) {
+	s, passes, err := q.takeable(ctx)
+	if err != nil {
+		return Prospect{}, fmt.Errorf("look ahead: %w", err)
+	}
+	after, sums, err := q.prospect(ctx, s, passes)
+	return Prospect{Now: s, After: after, Pass: sums}, err
+}
+
+// prospect is `state` after what the lanes allow.
+func (q *Queue) prospect(ctx context.Context, s State, passes map[int]*passView) (after State, sums Totals, err error) {
+	after = s.turned(func(p int) bool { return passes[p].open == 0 }, q.c.Passes)
+	if now := passes[s.Pass]; now != nil {
+		sums = Sum(now.all())
+		if s.Phase == PhaseTraining && now.open == 0 && allFailed(sums) {
+			after.Phase = PhaseFailed
+			after.Reason, err = q.whyAllFailed(ctx, s.Pass)
+		}
+	}
+	return after, sums, err
+}
+
+func (q *Queue) turnWith(
+	ctx context.Context, next func(pass int) (Manifest, bool), ops []store.Op, guards []store.Cmp,
+) (State, error) {
 	for attempt := 0; ; attempt++ {
 		s, passes, err := q.takeable(ctx)
 		if err != nil {
 			return State{}, fmt.Errorf("turn: %w", err)
 		}
-		after := s.turned(func(p int) bool { return passes[p].open == 0 }, q.c.Passes)
-		if now := passes[s.Pass]; now != nil && s.Phase == PhaseTraining && now.open == 0 && allFailed(Sum(now.all())) {
-			after.Phase = PhaseFailed
-			if after.Reason, err = q.whyAllFailed(ctx, s.Pass); err != nil {
-				return State{}, fmt.Errorf("turn: %w", err)
-			}
+		after, _, err := q.prospect(ctx, s, passes)
+		if err != nil {
+			return State{}, fmt.Errorf("turn: %w", err)
 		}
 		if after.Phase == s.Phase && after.Pass == s.Pass && len(after.Reopened) == len(s.Reopened) {
 			return s, nil
@@ -45,6 +91,7 @@ func (q *Queue) Turn(ctx context.Context, next func(pass int) (Manifest, bool), 
 		var puts []store.Op
 		m := passes[s.Pass].manifest
 		if after.Pass != s.Pass {
+			puts = append(puts, ops...)
 			if next != nil {
 				if given, ok := next(after.Pass); ok {
 					m = given

@@ -178,6 +178,55 @@ func TestStewardsGuards(t *testing.T) {
 	require.Empty(t, w.state().Reopened)
 }
 
+// TestTurnFrom: what is written with the turn is of the state that was looked
+// at, or is not written.
+func TestTurnFrom(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 2, Config{Passes: 3})
+	q := w.open("a")
+	ops := []store.Op{store.Put("said", []byte("x"), 0)}
+	said := func() bool {
+		kv, err := store.Lookup(t.Context(), w.job(), "said")
+		require.NoError(t, err)
+		return kv.Exists()
+	}
+	p, err := q.Prospect(t.Context())
+	require.NoError(t, err)
+	require.False(t, p.Leaves(), "chunks are Todo")
+	s, err := q.TurnFrom(t.Context(), p.Now, ops)
+	require.NoError(t, err)
+	require.Zero(t, s.Pass)
+	drainN(t, q, 2)
+	p, err = q.Prospect(t.Context())
+	require.NoError(t, err)
+	require.True(t, p.Leaves())
+	require.Equal(t, 1, p.After.Pass)
+	require.EqualValues(t, 2, p.Pass.Complete)
+
+	// A chunk is reopened and is complete again: the lanes look as before.
+	_, err = q.Reopen(t.Context(), 0, 0, ranges.Of(0, 0), nil)
+	require.NoError(t, err)
+	now, err := q.Prospect(t.Context())
+	require.NoError(t, err)
+	require.False(t, now.Leaves())
+	drainN(t, q, 1)
+	_, err = q.TurnFrom(t.Context(), p.Now, ops)
+	require.ErrorIs(t, err, ErrGuard)
+	require.Zero(t, w.state().Pass)
+	require.False(t, said())
+
+	p, err = q.Prospect(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, p.After.Reopened)
+	_, err = q.TurnFrom(t.Context(), p.Now, ops, store.Absent(stateKey))
+	require.ErrorIs(t, err, ErrGuard)
+	require.False(t, said())
+	s, err = q.TurnFrom(t.Context(), p.Now, ops)
+	require.NoError(t, err)
+	require.Equal(t, 1, s.Pass)
+	require.True(t, said())
+}
+
 // TestManifests: each pass may have its own; the queue follows its length.
 func TestManifests(t *testing.T) {
 	t.Parallel()
