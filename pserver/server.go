@@ -365,7 +365,7 @@ func (s *service) Stats(context.Context, *pb.StatsRequest) (*pb.StatsResponse, e
 		}
 		for _, p := range st.Summary.Sums {
 			out.Passes = append(out.Passes, &pb.PassStats{
-				Pass: int64(p.Pass), Batches: p.Batches, Skipped: p.Skipped, Records: p.Records, Loss: p.Loss, Weight: p.Weight,
+				Pass: int64(p.Pass), Batches: p.Batches, Skipped: p.Skipped, Records: p.Records, Loss: p.Loss, Weight: p.Weight, Lost: p.Lost,
 			})
 		}
 		r.Shards = append(r.Shards, out)

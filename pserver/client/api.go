@@ -42,6 +42,15 @@ type Progress struct {
 	Next     int64
 }
 
+// Sums are what a shard has counted in one pass.
+type Sums struct {
+	// Batches were applied, skipped or given up as lost; Records are those of
+	// the batches that came.
+	Batches, Records int64
+	// Loss is the sum of weight × loss, Weight that of the weights.
+	Loss, Weight float64
+}
+
 // Identity is who answers at an address.
 type Identity struct {
 	Incarnation string

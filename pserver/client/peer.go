@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -218,6 +219,28 @@ func (p *peer) progress(ctx context.Context, all *pb.ProgressRequest, out [][]Pr
 		}
 		for k, c := range a.Chunks {
 			out[k][shard] = Progress{Finished: c.Finished, Next: c.Next}
+		}
+	}
+	return nil
+}
+
+// sums fills in what the peer's shards have counted.
+func (p *peer) sums(ctx context.Context, pass int, out []Sums) error {
+	res, err := pb.NewPServerClient(p.conn).Stats(ctx, &pb.StatsRequest{})
+	if err != nil {
+		return p.fault(err)
+	}
+	for _, shard := range p.shards {
+		i := slices.IndexFunc(res.Shards, func(a *pb.ShardStats) bool {
+			return int(a.Shard) == shard && a.Generation == p.session.view.Shards[shard].Generation
+		})
+		if i < 0 {
+			return &FaultError{Shard: shard, Pserver: p.owner.Name, Code: wire.WrongOwner, Reason: "it has no sums of the shard"}
+		}
+		for _, s := range res.Shards[i].Passes {
+			if int(s.Pass) == pass {
+				out[shard] = Sums{Batches: s.Batches + s.Skipped + s.Lost, Records: s.Records, Loss: s.Loss, Weight: s.Weight}
+			}
 		}
 	}
 	return nil

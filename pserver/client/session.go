@@ -207,6 +207,22 @@ func (s *Session) Progress(ctx context.Context, chunks []Chunk) ([][]Progress, e
 	return out, nil
 }
 
+// Sums asks every shard for its sums of a pass.
+func (s *Session) Sums(ctx context.Context, pass int) ([]Sums, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
+	out := make([]Sums, s.client.layout.shards)
+	g, gctx := errgroup.WithContext(ctx)
+	for _, p := range s.peers {
+		g.Go(func() error { return p.sums(gctx, pass, out) })
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // because gives a fault the cause that its context ended with.
 func because(err, cause error) error {
 	var f *FaultError

@@ -438,6 +438,33 @@ func TestProgress(t *testing.T) {
 	}, got)
 }
 
+func TestSums(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3, nil)
+	s := b.open(t)
+	batch := b.client.NewBatch()
+	exchange(t, s, batch, client.PushMeta{Pass: 1, Rank: 5, Records: 4, Loss: 1.5, Weight: 3}, nil)
+	exchange(t, s, batch, client.PushMeta{Pass: 1, Rank: 6, Records: 4, Loss: 1, Weight: 2, Last: true}, nil)
+	exchange(t, s, batch, client.PushMeta{Pass: 2, Rank: 6, Records: 4, Loss: 1, Weight: 2}, nil)
+	got, err := s.Sums(t.Context(), 1)
+	require.NoError(t, err)
+	require.Equal(t, slices.Repeat([]client.Sums{{Batches: 2, Records: 8, Loss: 2.5, Weight: 5}}, shards), got)
+	got, err = s.Sums(t.Context(), 7)
+	require.NoError(t, err)
+	require.Equal(t, make([]client.Sums, shards), got)
+
+	old := b.view.Sized(shards)
+	old.Shards = slices.Clone(old.Shards)
+	old.Shards[1].Generation--
+	stale, err := b.client.Open(t.Context(), old)
+	require.NoError(t, err)
+	defer stale.Close()
+	_, err = stale.Sums(t.Context(), 1)
+	var fault *client.FaultError
+	require.ErrorAs(t, err, &fault)
+	require.Equal(t, 1, fault.Shard)
+}
+
 func TestIdentify(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 3, nil)

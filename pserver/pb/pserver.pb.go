@@ -730,6 +730,7 @@ type PassStats struct {
 	Records       int64                  `protobuf:"varint,4,opt,name=records,proto3" json:"records,omitempty"`
 	Loss          float64                `protobuf:"fixed64,5,opt,name=loss,proto3" json:"loss,omitempty"`     // the sum of weight times loss
 	Weight        float64                `protobuf:"fixed64,6,opt,name=weight,proto3" json:"weight,omitempty"` // the sum of the weights that the loss is divided by
+	Lost          int64                  `protobuf:"varint,7,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -806,6 +807,13 @@ func (x *PassStats) GetWeight() float64 {
 	return 0
 }
 
+func (x *PassStats) GetLost() int64 {
+	if x != nil {
+		return x.Lost
+	}
+	return 0
+}
+
 var File_pserver_pb_pserver_proto protoreflect.FileDescriptor
 
 const file_pserver_pb_pserver_proto_rawDesc = "" +
@@ -865,14 +873,15 @@ const file_pserver_pb_pserver_proto_rawDesc = "" +
 	"\x05bytes\x18\t \x01(\x03R\x05bytes\x12+\n" +
 	"\x11recovered_seconds\x18\n" +
 	" \x01(\x01R\x10recoveredSeconds\x12.\n" +
-	"\x06passes\x18\v \x03(\v2\x16.starfish.v1.PassStatsR\x06passes\"\x99\x01\n" +
+	"\x06passes\x18\v \x03(\v2\x16.starfish.v1.PassStatsR\x06passes\"\xad\x01\n" +
 	"\tPassStats\x12\x12\n" +
 	"\x04pass\x18\x01 \x01(\x03R\x04pass\x12\x18\n" +
 	"\abatches\x18\x02 \x01(\x03R\abatches\x12\x18\n" +
 	"\askipped\x18\x03 \x01(\x03R\askipped\x12\x18\n" +
 	"\arecords\x18\x04 \x01(\x03R\arecords\x12\x12\n" +
 	"\x04loss\x18\x05 \x01(\x01R\x04loss\x12\x16\n" +
-	"\x06weight\x18\x06 \x01(\x01R\x06weight2\x93\x02\n" +
+	"\x06weight\x18\x06 \x01(\x01R\x06weight\x12\x12\n" +
+	"\x04lost\x18\a \x01(\x03R\x04lost2\x93\x02\n" +
 	"\aPServer\x126\n" +
 	"\bExchange\x12\x12.starfish.v1.Frame\x1a\x12.starfish.v1.Frame(\x010\x01\x12G\n" +
 	"\bProgress\x12\x1c.starfish.v1.ProgressRequest\x1a\x1d.starfish.v1.ProgressResponse\x12G\n" +

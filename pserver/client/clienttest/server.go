@@ -263,6 +263,34 @@ func (s *Server) progress(shard int, c *pb.ChunkRef) *pb.ChunkProgress {
 	return &p
 }
 
+// Stats adds up the pushes that came, by shard and pass.
+func (s *Server) Stats(context.Context, *pb.StatsRequest) (*pb.StatsResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := &pb.StatsResponse{}
+	for shard, generation := range s.Generations {
+		st := &pb.ShardStats{Shard: uint32(shard), Generation: generation}
+		sums := map[int]*pb.PassStats{}
+		for _, p := range s.pushes {
+			if p.Shard != shard {
+				continue
+			}
+			sum := sums[p.Pass]
+			if sum == nil {
+				sum = &pb.PassStats{Pass: int64(p.Pass)}
+				sums[p.Pass] = sum
+				st.Passes = append(st.Passes, sum)
+			}
+			sum.Batches++
+			sum.Records += int64(p.Records)
+			sum.Loss += p.Loss
+			sum.Weight += p.Weight
+		}
+		r.Shards = append(r.Shards, st)
+	}
+	return r, nil
+}
+
 // Identify says who the server is.
 func (s *Server) Identify(context.Context, *pb.IdentifyRequest) (*pb.IdentifyResponse, error) {
 	r := &pb.IdentifyResponse{Incarnation: s.Incarnation, Name: s.Name, Job: s.Job[:], Version: "test"}
