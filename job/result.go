@@ -28,6 +28,9 @@ type Result struct {
 	Queue            QueueResult  `json:"queue"`
 	Shards           []ShardState `json:"shards"`
 	Restarts         Restarts     `json:"restarts"`
+	// History has the passes that were evaluated, in order. The record `result`
+	// leaves it out, for it may be long.
+	History []PassResult `json:"history"`
 }
 
 // ResultVersion is the version of the form in which a Result is written.

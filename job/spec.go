@@ -48,7 +48,7 @@ type Spec struct {
 type Data struct {
 	// Train lists files, directories and globs. Required.
 	Train []string `spec:"train"`
-	// Test lists the files of the evaluation at the end; empty: none.
+	// Test lists the files of the evaluation; empty: none.
 	Test []string `spec:"test,omitempty"`
 	// Format of the files. Default libsvm.
 	Format string `spec:"format"`
@@ -153,6 +153,9 @@ type Train struct {
 	// Window is how many batches a trainer computes ahead of the answers to
 	// its pushes: 0 or 1. Default 1.
 	Window int `spec:"window"`
+	// Evaluate says when data.test is evaluated: after each pass, or at the end
+	// only. Default pass.
+	Evaluate string `spec:"evaluate"`
 	// MaxSkipped is the share of its batches that a trainer may skip because
 	// loss or gradient is not finite; more than that, and than 10, fail the job.
 	// 0: none may be. Default 0.01.
@@ -222,5 +225,7 @@ const (
 	ReductionMean       = "mean"
 	ReductionSum        = "sum"
 	ModeAsync           = "async"
+	EvaluatePass        = "pass"
+	EvaluateEnd         = "end"
 	PolicyReplay        = "replay"
 )

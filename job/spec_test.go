@@ -51,7 +51,7 @@ func TestFullSpec(t *testing.T) {
 	require.Equal(t, job.Bytes(65536), s.Data.Chunk)
 	require.Equal(t, job.Model{Type: "logistic", Bits: 20}, s.Model)
 	require.Equal(t, job.Optimizer{Type: "adagrad", LearningRate: 0.1, Epsilon: 1e-10, Reduction: "mean"}, s.Optimizer)
-	require.Equal(t, job.Train{Mode: "async", Passes: 5, Batch: 64, Shuffle: true, Seed: 1, Window: 1, MaxSkipped: 0.01, MaxLossGrowth: 5}, s.Train)
+	require.Equal(t, job.Train{Mode: "async", Passes: 5, Batch: 64, Shuffle: true, Seed: 1, Window: 1, Evaluate: "pass", MaxSkipped: 0.01, MaxLossGrowth: 5}, s.Train)
 	require.Equal(t, job.Queue{Lanes: 64, StallTimeout: time.Minute, MaxFailures: 3}, s.Queue)
 	require.Equal(t, job.Checkpoint{Dir: "/data/checkpoints", Interval: 30 * time.Second, Keep: 3}, s.Checkpoint)
 	require.Equal(t, job.Recovery{Policy: "replay", BarrierTimeout: 30 * time.Second}, s.Recovery)
@@ -62,7 +62,7 @@ func TestFullSpec(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	s := parse(t, least)
-	require.Equal(t, job.Train{Mode: "async", Passes: 1, Batch: 64, Shuffle: true, Seed: 1, Window: 1, MaxSkipped: 0.01, MaxLossGrowth: 5}, s.Train)
+	require.Equal(t, job.Train{Mode: "async", Passes: 1, Batch: 64, Shuffle: true, Seed: 1, Window: 1, Evaluate: "pass", MaxSkipped: 0.01, MaxLossGrowth: 5}, s.Train)
 	require.Equal(t, job.Bytes(1<<20), s.Data.Chunk)
 	require.Equal(t, "libsvm", s.Data.Format)
 	require.Equal(t, 4, s.Shards)
@@ -127,6 +127,7 @@ func TestRefused(t *testing.T) {
 		"negative seed":          {"train: {seed: -1}", `line 4: train.seed: must be a whole number from 0 to 2^64-1, not "-1"`},
 		"text for a truth":       {"train: {shuffle: 1}", `line 4: train.shuffle: must be true or false, not "1"`},
 		"later mode":             {"train: {mode: sync}", "line 4: train.mode: sync is not implemented in this version"},
+		"evaluate":               {"train: {evaluate: ends}", `line 4: train.evaluate: "ends" is not one of pass, end; did you mean end?`},
 		"unknown mode":           {"train: {mode: asinc}", `line 4: train.mode: "asinc" is not one of async; did you mean async?`},
 		"later window":           {"train: {window: 2}", "line 4: train.window: more than 1 is not implemented in this version"},
 		"negative window":        {"train: {window: -1}", "line 4: train.window: must be at least 0, is -1"},
@@ -293,7 +294,7 @@ func TestCanonical(t *testing.T) {
 	//nolint:testifylint // the order of the fields matters
 	require.Equal(t, `{"job":"j","data":{"train":["/data/d"],"format":"libsvm","chunk":"1MiB","max_bad_records":0,"max_value":1e+09},`+
 		`"model":{"type":"count"},"optimizer":{"type":"adagrad","learning_rate":0.1,"epsilon":1e-10,"reduction":"mean"},`+
-		`"train":{"mode":"async","passes":1,"batch":64,"shuffle":true,"seed":1,"window":1,"max_skipped":0.01,"max_loss_growth":5},"shards":4,`+
+		`"train":{"mode":"async","passes":1,"batch":64,"shuffle":true,"seed":1,"window":1,"evaluate":"pass","max_skipped":0.01,"max_loss_growth":5},"shards":4,`+
 		`"queue":{"lanes":64,"stall_timeout":"1m0s","max_failures":3},`+
 		`"checkpoint":{"dir":"/data/checkpoints","interval":"30s","keep":3},`+
 		`"recovery":{"policy":"replay","barrier_timeout":"30s"},"lease_ttl":"10s","run":{"pservers":2,"trainers":2}}`,

@@ -17,7 +17,7 @@ func defaults() *Spec {
 	return &Spec{
 		Data:       Data{Format: FormatLibsvm, Chunk: 1 << 20, MaxValue: 1e9},
 		Optimizer:  Optimizer{Type: OptimizerAdagrad, Reduction: ReductionMean},
-		Train:      Train{Mode: ModeAsync, Passes: 1, Batch: 64, Shuffle: true, Seed: 1, Window: 1, MaxSkipped: 0.01, MaxLossGrowth: 5},
+		Train:      Train{Mode: ModeAsync, Passes: 1, Batch: 64, Shuffle: true, Seed: 1, Window: 1, Evaluate: EvaluatePass, MaxSkipped: 0.01, MaxLossGrowth: 5},
 		Shards:     4,
 		Queue:      Queue{Lanes: 64, StallTimeout: time.Minute, MaxFailures: 3},
 		Checkpoint: Checkpoint{Dir: "checkpoints", Interval: 30 * time.Second, Keep: 3},
@@ -43,6 +43,7 @@ var (
 	schedules   = []string{ScheduleConstant, ScheduleLinear, ScheduleExponential, ScheduleCosine}
 	reductions  = choice{now: []string{ReductionMean, ReductionSum}}
 	modes       = choice{now: []string{ModeAsync}, later: []string{"sync"}}
+	evaluations = choice{now: []string{EvaluatePass, EvaluateEnd}}
 	policies    = choice{now: []string{PolicyReplay}, later: []string{"skip"}}
 	laterModels = []string{"softmax", "fm", "mlp", "widedeep", "deepfm", "mf"}
 	// A feature of models that have several tables.
@@ -105,6 +106,7 @@ func (s *Spec) check(p *problems, o options) {
 	s.checkModel(p, o)
 	s.Optimizer.check(p)
 	modes.check(p, "train.mode", s.Train.Mode)
+	evaluations.check(p, "train.evaluate", s.Train.Evaluate)
 	between(p, "train.passes", s.Train.Passes, 1, 999_999)
 	between(p, "train.batch", s.Train.Batch, 1, 1<<20)
 	if s.Train.Window > 1 {
