@@ -30,6 +30,18 @@ func noMaster() []Mutant {
 			File:   "internal/membership/claim.go", Old: "len(registered) < want && !waited", New: "len(registered) < want",
 			Package: "./internal/membership", Run: "TestPlan",
 		},
+		{
+			Name: "whatever-the-owners-hold-is-evaluated", Invariant: 1,
+			Breaks: "a pass is evaluated on a shard that has just been restored from before it",
+			File:   "trainer/passes.go", Old: "return shard.Batches < p.Pass.Batches }", New: "return shard.Batches < 0 }",
+			Package: "./trainer", Run: "TestScheduleEvaluationAsksAnOwnerWithoutHistory",
+		},
+		{
+			Name: "an-evaluation-outlives-its-state", Invariant: 1,
+			Breaks: "the evaluation of a pass is written although chunks were reopened since",
+			File:   "etcdqueue/steward.go", Old: "append(slices.Clone(guards), from.Guard())", New: "guards",
+			Package: "./etcdqueue", Run: "TestTurnFrom",
+		},
 	}
 }
 

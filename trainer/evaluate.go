@@ -17,22 +17,17 @@ import (
 // evaluationBatch is how many records are predicted with one pull.
 const evaluationBatch = 2048
 
+// tests tells whether there is something to evaluate.
+func (w *worker) tests() bool { return len(w.job.Spec.Data.Test) > 0 && !w.pushOnly }
+
 // evaluate predicts the test data with the values that the pservers hold. It
-// returns nil if the job has no test data, or data of which only a part can be
-// read: metrics of another set of records would mislead.
-func (w *worker) evaluate(ctx context.Context) (*job.TestResult, error) {
-	if len(w.job.Spec.Data.Test) == 0 || w.pushOnly {
-		return nil, nil
-	}
+// returns nil if only a part of the data can be read: metrics of another set of
+// records would mislead.
+func (w *worker) evaluate(ctx context.Context, session *client.Session) (*job.TestResult, error) {
 	plan, err := planData(w.job.Spec, w.job.Spec.Data.Test)
 	if err != nil { // it was there when the job was made
 		return nil, job.Exit(job.ExitData, fmt.Errorf("test data: %w", err))
 	}
-	session, err := w.client.Connect(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer session.Close()
 	e := &evaluation{w: w, session: session, metrics: w.evaluator.NewMetrics()}
 	for chunk := range plan.Chunks() {
 		err := e.chunk(ctx, plan, chunk)

@@ -10,18 +10,21 @@ import (
 	"starfish/pserver/ledger"
 )
 
-// result adds up what the job achieved, from the ledgers in the last
-// checkpoints and from the lanes.
-func (s *steward) result(ctx context.Context, metas [][]checkpoint.Meta, test *job.TestResult) (*job.Result, error) {
+// result adds up what the job and its last pass achieved, from the ledgers in
+// the last checkpoints and from the lanes.
+func (s *steward) result(
+	ctx context.Context, metas [][]checkpoint.Meta, test *job.TestResult,
+) (*job.Result, *job.PassResult, error) {
 	spec := s.w.job.Spec
 	totals, _, err := s.w.queue.Totals(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	manifest, err := s.w.queue.Manifest(ctx, spec.Train.Passes-1)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	last := &job.PassResult{Pass: spec.Train.Passes - 1, Seconds: s.since(s.ended), Test: test}
 	r := &job.Result{
 		Job: spec.Job, UUID: s.w.job.UUID.String(), Phase: "complete", Mode: spec.Train.Mode, Passes: spec.Train.Passes,
 		Test: test, BadRecords: totals.Bad,
@@ -33,20 +36,21 @@ func (s *steward) result(ctx context.Context, metas [][]checkpoint.Meta, test *j
 	for i, ms := range metas {
 		var sum ledger.Summary
 		if err := json.Unmarshal(ms[0].Ledger, &sum); err != nil {
-			return nil, fmt.Errorf("the summary of shard %d's last checkpoint: %w", i, err)
+			return nil, nil, fmt.Errorf("the summary of shard %d's last checkpoint: %w", i, err)
 		}
 		addShard(r, i, ms[0], &sum)
-	}
-	s.agree(r)
-	if took := s.w.firstTake(); !took.IsZero() && !s.ended.IsZero() {
-		seconds := s.ended.Sub(took).Seconds()
-		r.Seconds = &seconds
-		if seconds > 0 {
-			rate := float64(r.Records) / seconds
-			r.RecordsPerSecond = &rate
+		if n := len(sum.Sums); i == 0 && n > 0 {
+			last.Records = sum.Sums[n-1].Records
 		}
 	}
-	return r, nil
+	s.agree(r)
+	last.Train = r.Train
+	r.Seconds = last.Seconds
+	if r.Seconds != nil && *r.Seconds > 0 {
+		rate := float64(r.Records) / *r.Seconds
+		r.RecordsPerSecond = &rate
+	}
+	return r, last, nil
 }
 
 // addShard adds one shard's ledger.

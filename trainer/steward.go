@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -39,6 +40,9 @@ type steward struct {
 	guard   store.Cmp
 	trouble remind.Reminder
 	ended   time.Time // when it saw the job drain
+	// still is held while a pass is evaluated, so that this steward itself does
+	// not change the state that it is looking at.
+	still sync.Mutex
 }
 
 // run holds the key whenever nobody else does, until ctx ends or the job has
@@ -147,7 +151,7 @@ func (s *steward) serve(ctx context.Context) error {
 // turns turns the passes and ends the job.
 func (s *steward) turns(ctx context.Context) error {
 	for {
-		state, err := s.w.queue.Turn(ctx, nil, s.guard)
+		state, err := s.turn(ctx)
 		if err != nil {
 			return fmt.Errorf("turn: %w", err)
 		}
@@ -236,6 +240,10 @@ func (s *steward) removals(ctx context.Context, ended <-chan struct{}) error {
 }
 
 func (s *steward) removePasses(ctx context.Context) error {
+	if !s.still.TryLock() {
+		return nil
+	}
+	defer s.still.Unlock()
 	state, err := s.w.queue.State(ctx)
 	if err != nil || state.Phase.Ended() || state.Floor >= state.Pass {
 		return ignoreEnd(err)
@@ -292,25 +300,51 @@ func (s *steward) finish(ctx context.Context, state etcdqueue.State) error {
 	if err != nil || view == nil {
 		return err
 	}
-	test, err := s.w.evaluate(ctx)
+	test, err := s.lastEvaluation(ctx)
 	if err != nil {
 		return err
 	}
-	result, err := s.result(ctx, metas, test)
-	if err != nil {
-		return err
-	}
-	value, err := json.Marshal(result)
+	ops, err := s.lastWrites(ctx, metas, test)
 	if err != nil {
 		return err
 	}
 	failpoint.Hit(failpoint.Finishing)
-	err = s.w.queue.Finish(ctx, etcdqueue.PhaseComplete, "", []store.Op{store.Put(job.KeyResult, value, 0)},
-		s.guard, state.Guard(), view.Guard())
+	err = s.w.queue.Finish(ctx, etcdqueue.PhaseComplete, "", ops, s.guard, state.Guard(), view.Guard())
 	if errors.Is(err, etcdqueue.ErrGuard) {
-		return nil // a shard has moved or reopened: the next turn looks again
+		return s.holds(ctx) // a shard has moved or reopened: the next turn looks again
 	}
 	return err
+}
+
+func (s *steward) lastEvaluation(ctx context.Context) (*job.TestResult, error) {
+	if !s.w.tests() {
+		return nil, nil
+	}
+	session, err := s.w.client.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	return s.w.evaluate(ctx, session)
+}
+
+// lastWrites are the result and, unless the model has no metrics, the record of
+// the last pass.
+func (s *steward) lastWrites(ctx context.Context, metas [][]checkpoint.Meta, test *job.TestResult) ([]store.Op, error) {
+	result, last, err := s.result(ctx, metas, test)
+	if err != nil {
+		return nil, err
+	}
+	value, err := json.Marshal(result)
+	if err != nil {
+		return nil, err
+	}
+	ops := []store.Op{store.Put(job.KeyResult, value, 0)}
+	if s.w.pushOnly {
+		return ops, nil
+	}
+	op, err := last.Put()
+	return append(ops, op), err
 }
 
 // awaitCovered waits for the last checkpoints. It returns a nil view if the

@@ -94,9 +94,13 @@ func (r *runner) failedResult(ctx context.Context, state etcdqueue.State, reason
 	if err != nil {
 		return nil, err
 	}
+	history, err := job.History(ctx, r.store, 0)
+	if err != nil {
+		return nil, err
+	}
 	return &job.Result{
 		Job: r.spec.Job, UUID: j.UUID.String(), Phase: string(state.Phase), Reason: reason, Mode: r.spec.Train.Mode,
-		Passes: r.spec.Train.Passes, Records: totals.Records, BadRecords: totals.Bad,
+		Passes: r.spec.Train.Passes, Records: totals.Records, BadRecords: totals.Bad, History: history,
 		Queue: job.QueueResult{
 			Chunks: manifest.Chunks, Complete: totals.Complete, Failed: totals.Failed, Takes: totals.Takes,
 			Requeued: totals.Requeued, Batches: totals.Batches, Records: totals.Records,
@@ -130,7 +134,8 @@ func readResult(ctx context.Context, st store.Store) (*job.Result, error) {
 	if err := json.Unmarshal(kv.Value, &res); err != nil {
 		return nil, fmt.Errorf("the record result: %w", err)
 	}
-	return &res, nil
+	res.History, err = job.History(ctx, st, 0)
+	return &res, err
 }
 
 // complete adds what only the run knows.
@@ -226,6 +231,7 @@ func summary(b *strings.Builder, res *job.Result) {
 	if res.Test != nil {
 		fmt.Fprintf(b, "test      %s records: %s\n", thousands(res.Test.Records), metrics(res.Test.Metrics))
 	}
+	passes(b, res.History)
 	q := res.Queue
 	fmt.Fprintf(b, "chunks    %s complete, %s failed; %s takes, %s requeued\n",
 		thousands(q.Complete), thousands(q.Failed), thousands(q.Takes), thousands(q.Requeued))
@@ -237,6 +243,34 @@ func summary(b *strings.Builder, res *job.Result) {
 	b.WriteByte('\n')
 }
 
+// shownPasses is how many passes a summary lists.
+const shownPasses = 10
+
+// passes lists what the newest passes have achieved, if there was more than one.
+func passes(b *strings.Builder, history []job.PassResult) {
+	if len(history) < 2 {
+		return
+	}
+	for _, p := range history[max(len(history)-shownPasses, 0):] {
+		fmt.Fprintf(b, "%-9s training loss %s", fmt.Sprintf("pass %d", p.Pass+1), number(p.Train.Loss))
+		if p.Test != nil {
+			for _, name := range []string{"loss", "auc", "rmse"} {
+				if v, ok := p.Test.Metrics[name]; ok {
+					fmt.Fprintf(b, ", test %s %s", name, number(v))
+				}
+			}
+		}
+		b.WriteByte('\n')
+	}
+}
+
+func number(v *float64) string {
+	if v == nil {
+		return "undefined"
+	}
+	return fmt.Sprintf("%.5f", *v)
+}
+
 // metrics lists the metrics of the test data by name.
 func metrics(m map[string]*float64) string {
 	names := make([]string, 0, len(m))
@@ -245,11 +279,7 @@ func metrics(m map[string]*float64) string {
 	}
 	sort.Strings(names)
 	for i, name := range names {
-		if v := m[name]; v == nil {
-			names[i] = name + " undefined"
-		} else {
-			names[i] = fmt.Sprintf("%s %.5f", name, *v)
-		}
+		names[i] = name + " " + number(m[name])
 	}
 	return strings.Join(names, ", ")
 }
