@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strings"
+
+	"github.com/google/uuid"
 
 	"starfish/internal/store"
 )
@@ -47,6 +50,33 @@ func SetAside(fsys FS, dir string, skipped []Skipped) error {
 		return fmt.Errorf("checkpoint: set aside: %w", err)
 	}
 	return nil
+}
+
+// Erase removes all checkpoint files of a directory and then its marker, if the
+// directory is the job's: for a job that was deleted. Other files stay, and the
+// directory with them. It returns the number of files.
+func Erase(fsys FS, dir string, job uuid.UUID) (int, error) {
+	if err := CheckMarker(fsys, dir, job); err != nil {
+		return 0, err
+	}
+	names, err := fsys.List(dir)
+	if err != nil {
+		return 0, fmt.Errorf("checkpoint: erase: %w", err)
+	}
+	n := 0
+	for _, name := range names {
+		if _, _, ok := parseName(strings.TrimSuffix(name, badSuffix)); !ok {
+			continue
+		}
+		if err := fsys.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return n, fmt.Errorf("checkpoint: erase: %w", err)
+		}
+		n++
+	}
+	if err := fsys.Remove(filepath.Join(dir, markerName)); err != nil {
+		return n, fmt.Errorf("checkpoint: erase: %w", err)
+	}
+	return n, nil
 }
 
 // Collect removes what crashes left of the owner's shard: temporary files, and

@@ -89,6 +89,7 @@ func (t *tenure) follow(ctx context.Context) error {
 	views := membership.WatchView(watch, t.cfg.Store, membership.View{})
 	rosters := membership.WatchRoster(watch, t.cfg.Store, membership.PServers)
 	states := t.queue.WatchState(watch)
+	requests := checkpoint.WatchRequests(watch, t.cfg.Store, t.cfg.Clock)
 	start := t.cfg.Clock.Timer(startPause)
 	defer start.Stop()
 	again := t.cfg.Clock.Timer(0) // also after a claim that failed
@@ -116,6 +117,12 @@ func (t *tenure) follow(ctx context.Context) error {
 		case r, ok := <-rosters:
 			if open = ok; ok {
 				t.roster = r
+			}
+		case asked, ok := <-requests:
+			if open = ok; ok {
+				t.requested.Store(asked)
+				t.nudge()
+				continue // it changes nothing about who owns what
 			}
 		case <-start.C():
 			t.waited = true

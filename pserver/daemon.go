@@ -46,6 +46,8 @@ type Server struct {
 	stopping atomic.Bool
 	// saving bounds the saves at one time: each keeps a processor busy with MD5.
 	saving chan struct{}
+	// requested is the newest request for checkpoints that was seen.
+	requested atomic.Int64
 	// publisher lists what was saved.
 	publisher *checkpoint.Publisher
 	// faults takes what ends the process: the first one counts.

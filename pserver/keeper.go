@@ -48,6 +48,8 @@ type held struct {
 	covered bool
 	broken  time.Time // when the keeper saw that the shard is
 	trouble remind.Reminder
+	// answered is the newest request that its checkpoints answer.
+	answered int64
 
 	mu     sync.Mutex
 	step   string
@@ -162,6 +164,12 @@ func (t *tenure) look(h *held, r *rhythm) (time.Duration, error) {
 		h.doing("writing the last checkpoint")
 		if err := t.save(h.ctx, h, saveFinal); err != nil {
 			return t.trouble(h, "no last checkpoint yet, trying again", err)
+		}
+	}
+	if t.requested.Load() > h.answered {
+		h.doing("writing a checkpoint on request")
+		if err := t.save(h.ctx, h, saveRequest); err != nil {
+			return t.trouble(h, "no checkpoint on request yet, trying again", err)
 		}
 	}
 	h.doing("serving")

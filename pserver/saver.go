@@ -52,6 +52,7 @@ const (
 	saveInterval = "interval"
 	saveFinal    = "final"
 	saveStop     = "stop"
+	saveRequest  = "request"
 )
 
 // saveInterval saves a shard that has changed since its last checkpoint, or
@@ -106,12 +107,14 @@ func (t *tenure) write(ctx context.Context, h *held) (lastSave, error) {
 			t.logOf(h).WithField("files", removed).Info("removed what earlier saves had left")
 		}
 	}
+	asked := t.requested.Load() // before the cut
 	cut, err := h.core.Cut()
 	if err != nil {
 		return lastSave{}, fmt.Errorf("cut shard %d: %w", h.shard, err)
 	}
 	defer cut.Close()
 	summary := cut.Ledger()
+	summary.Request = asked
 	if h.generation > 1 {
 		h.mu.Lock()
 		summary.RecoveredSeconds = h.recovered.Seconds()
@@ -145,7 +148,7 @@ func (t *tenure) list(ctx context.Context, h *held, listing *checkpoint.Announce
 		return err
 	}
 	failpoint.Hit(failpoint.SaveListed)
-	h.orphans, h.fresh = false, false
+	h.orphans, h.fresh, h.answered = false, false, saved.summary.Request
 	saved.at = t.cfg.Clock.Now()
 	h.mu.Lock()
 	h.saved = saved

@@ -186,6 +186,9 @@ type Summary struct {
 	// serving, if there was an owner before it. The ledger does not know it;
 	// whoever publishes the summary fills it in.
 	RecoveredSeconds float64 `json:"recovered_seconds"`
+	// Request is the number of the newest request for checkpoints that the saver
+	// had seen before it took its cut; whoever publishes the summary fills it in.
+	Request int64 `json:"request,omitempty"`
 }
 
 // Summary adds the ledger up.
