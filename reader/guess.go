@@ -139,7 +139,7 @@ func (p *Plan) Check() error {
 	}
 	records := false
 	for _, file := range p.Files {
-		if compressed(file.Path) {
+		if Compressed(file.Path) {
 			records = true
 			continue
 		}

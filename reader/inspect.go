@@ -153,7 +153,7 @@ func firstBytes(path string) ([]byte, error) {
 		return nil, fmt.Errorf("reader: %s: %w: not a file", path, ErrNoData)
 	}
 	var f io.ReaderAt = file
-	if compressed(path) {
+	if Compressed(path) {
 		s := newStream(path, file, info.Size())
 		defer s.close()
 		f = s
@@ -167,7 +167,7 @@ func firstBytes(path string) ([]byte, error) {
 }
 
 func guessFormat(path string, head []byte) string {
-	if compressed(path) {
+	if Compressed(path) {
 		path = strings.TrimSuffix(path, filepath.Ext(path))
 	}
 	switch strings.ToLower(filepath.Ext(path)) {

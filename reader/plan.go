@@ -83,7 +83,7 @@ func NewColumnsPlan(paths []string, format string, chunk int64, columns Columns)
 			return nil, err
 		}
 		l := p.layouts[i].Load()
-		records = records || l == nil || compressed(p.Files[i].Path) || l.start < p.Files[i].Size
+		records = records || l == nil || Compressed(p.Files[i].Path) || l.start < p.Files[i].Size
 	}
 	if !records {
 		return nil, fmt.Errorf("reader: %s: %w: every file has nothing but its header", strings.Join(paths, ", "), ErrNoData)
@@ -101,7 +101,7 @@ func (p *Plan) lookAtColumns(i int) error {
 	}
 	defer file.Close()
 	var f io.ReaderAt = file
-	if compressed(path) {
+	if Compressed(path) {
 		s := newStream(path, file, p.Files[i].Size)
 		defer s.close()
 		f = s
@@ -174,7 +174,7 @@ func (p *Plan) cut() {
 func (p *Plan) Unsplit() []File {
 	var files []File
 	for _, f := range p.Files {
-		if compressed(f.Path) {
+		if Compressed(f.Path) {
 			files = append(files, f)
 		}
 	}
@@ -183,7 +183,7 @@ func (p *Plan) Unsplit() []File {
 
 // oneChunk tells whether file i is one chunk, whatever its size.
 func (p *Plan) oneChunk(i int) bool {
-	return p.Chunk == math.MaxInt64 || compressed(p.Files[i].Path)
+	return p.Chunk == math.MaxInt64 || Compressed(p.Files[i].Path)
 }
 
 // Span is where a chunk lies: bytes [Start, End) of File.

@@ -128,7 +128,7 @@ func (p *Plan) Open(ctx context.Context, chunk int64, o Options) (*Reader, error
 func (r *Reader) begin(i int, start, end int64) error {
 	var f io.ReaderAt = r.file
 	size := r.plan.Files[i].Size
-	if compressed(r.path) {
+	if Compressed(r.path) {
 		r.stream = newStream(r.path, r.file, size)
 		f, end, size = r.stream, endless, endless
 	}

@@ -16,8 +16,8 @@ import (
 // program itself accepts without being told otherwise.
 const maxWindow = 128 << 20
 
-// compressed tells by the name whether a file is read through a decompressor.
-func compressed(path string) bool {
+// Compressed tells by the name whether a file is read through a decompressor.
+func Compressed(path string) bool {
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".gz", ".zst":
 		return true

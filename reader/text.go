@@ -258,7 +258,7 @@ func Expand(paths []string) (files, skipped []string, err error) {
 // Content makes the content of a file readable, decompressed if its name says
 // that it is compressed. Damage is an ErrBadData.
 func Content(path string, f io.ReaderAt, size int64) io.ReadCloser {
-	if !compressed(path) {
+	if !Compressed(path) {
 		return io.NopCloser(io.NewSectionReader(f, 0, size))
 	}
 	return &content{stream: newStream(path, f, size)}

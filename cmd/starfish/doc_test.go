@@ -86,6 +86,7 @@ func TestFlagsPage(t *testing.T) {
 		"submit":   {call: []string{"starfish", "submit"}, headings: []string{"starfish submit"}},
 		"inspect":  {call: []string{"starfish", "inspect-data"}, headings: []string{"starfish inspect-data"}},
 		"generate": {call: []string{"starfish", "generate", "ctr"}, headings: []string{"starfish generate ctr"}},
+		"predict":  {call: []string{"starfish", "predict"}, headings: []string{"starfish predict"}},
 		"export":   {call: []string{"starfish", "export"}, headings: []string{"starfish export"}},
 	}
 	for name, c := range cases {

@@ -37,7 +37,7 @@ func command(s streams) *cobra.Command {
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(runCommand(s), submitCommand(s), statusCommand(s), jobsCommand(s), queueCommand(s), checkpointCommand(s), deleteCommand(s), exportCommand(s), inspectCommand(s),
+	root.AddCommand(runCommand(s), submitCommand(s), statusCommand(s), jobsCommand(s), queueCommand(s), checkpointCommand(s), deleteCommand(s), exportCommand(s), predictCommand(s), inspectCommand(s),
 		generateCommand(s), completionCommand(s), versionCommand(s))
 	return root
 }
