@@ -175,7 +175,8 @@ func TestPredictKeepsTheOrder(t *testing.T) {
 	c := newCall(t, "predict", "-m", m, "-i", dir, "-i", a, "-o", filepath.Join(dir, "_out")).succeed()
 	out, err := os.ReadFile(filepath.Join(dir, "_out"))
 	require.NoError(t, err)
-	require.True(t, strings.Repeat(want.String(), 3) == string(out))
+	same := strings.Repeat(want.String(), 3) == string(out)
+	require.True(t, same)
 	require.Contains(t, c.stderr.String(), fmt.Sprintf("%s bad: loss", thousands(int64(3*bad))))
 	require.Contains(t, c.stderr.String(), a+":4: the value \\\"what\\\" is not a finite number")
 	require.Equal(t, shownBad, strings.Count(c.stderr.String(), "level=warning"))
@@ -183,7 +184,8 @@ func TestPredictKeepsTheOrder(t *testing.T) {
 	c = newCall(t, "predict", "-m", m, "-i", "-")
 	c.cmd.Stdin = strings.NewReader(text.String())
 	c.succeed()
-	require.True(t, want.String() == c.stdout.String())
+	same = want.String() == c.stdout.String()
+	require.True(t, same)
 	require.Contains(t, c.stderr.String(), "stdin:4: the value")
 }
 
