@@ -34,6 +34,7 @@ func (r *runner) finish(ctx context.Context) error {
 		return err
 	}
 	r.complete(res)
+	r.events.result(ctx, r, res)
 	if r.opts.export != "" {
 		if err := r.export(ctx); err != nil {
 			return err
@@ -59,10 +60,11 @@ func (r *runner) finish(ctx context.Context) error {
 // fail reports a job that has failed: with a result too, if one is wanted.
 func (r *runner) fail(ctx context.Context, state etcdqueue.State) error {
 	reason := cli.Plain(state.Reason)
-	if r.opts.result != "" {
+	if r.opts.result != "" || r.events != nil {
 		res, err := r.failedResult(ctx, state, reason)
 		if err == nil {
 			r.complete(res)
+			r.events.result(ctx, r, res)
 			err = r.writeResult(res)
 		}
 		if err != nil {

@@ -35,6 +35,7 @@ type options struct {
 	dir        string
 	result     string
 	export     string
+	metricsOut string
 	chaosText  string
 	chaosSeed  uint64
 	failedOK   bool
@@ -80,6 +81,7 @@ func (o *options) register(c *cobra.Command) {
 		"(default: a temporary one that is removed at the end; required with --etcd-endpoints)")
 	fs.StringVar(&o.result, "result", "", "write the result as JSON to this file; - is stdout")
 	fs.StringVar(&o.export, "export", "", "write the trained model to this file; its suffix names the form: .npz, .safetensors, else text")
+	fs.StringVar(&o.metricsOut, "metrics-out", "", "append progress, passes and result to this file, one line of JSON each")
 	fs.StringVar(&o.chaosText, "chaos", "", "kill random processes, such as pserver=5s,trainer=3s: one of that kind about that often")
 	fs.Uint64Var(&o.chaosSeed, "chaos-seed", 1, "seed of --chaos")
 	fs.BoolVar(&o.failedOK, "allow-failed-chunks", false, "exit 0 even if chunks were quarantined (else 7)")

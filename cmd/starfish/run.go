@@ -48,6 +48,7 @@ type runner struct {
 	started time.Time
 	store   store.Store // the job's part
 	follow  *follower
+	events  *events
 	stats   tally
 	ended   atomic.Bool // the job is complete, or has failed, or is gone
 	// failedBefore: the job had failed when this run began.
@@ -82,6 +83,10 @@ func run(ctx context.Context, o *options, out streams) error {
 	if err = o.checkOutputs(); err != nil {
 		return err
 	}
+	if r.events, err = openEvents(o.metricsOut, r.log); err != nil {
+		return err
+	}
+	defer r.events.close()
 	err = r.within(ctx)
 	if err == nil && r.ended.Load() {
 		return nil // a signal that came later changes nothing
@@ -152,6 +157,9 @@ func (r *runner) throughout(ctx context.Context, endpoints []string) error {
 		return err
 	}
 	r.failedBefore = state.Phase == etcdqueue.PhaseFailed
+	if err := r.events.skip(ctx, r); err != nil {
+		return err
+	}
 	if !state.Phase.Ended() {
 		if err := r.train(ctx, endpoints, resumed); err != nil {
 			return err
@@ -360,6 +368,8 @@ func (d *display) show(ctx context.Context, s sight) {
 	s.loss = d.loss
 	d.meter.see(now, s)
 	d.scr.show(d.meter.line())
+	d.events.see(now, d.started, &d.meter)
+	d.events.passes(ctx, d.runner)
 	if d.scr.live || now.Sub(d.logAt) < logEvery {
 		return
 	}
