@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lines reads the events of a file by kind.
-func lines(t *testing.T, file string) map[string][]map[string]any {
+// eventsOf reads the events of a file by kind.
+func eventsOf(t *testing.T, file string) map[string][]map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func TestMetricsOut(t *testing.T) {
 	file := filepath.Join(dir, "m.jsonl")
 	args := []string{"run", "-f", adult, "--dir", filepath.Join(dir, "d"), "--metrics-out", file, "--result", "-"}
 	r := newCall(t, args...).succeed().result()
-	kinds := lines(t, file)
+	kinds := eventsOf(t, file)
 	require.NotEmpty(t, kinds["progress"])
 	require.Contains(t, kinds["progress"][0], "loss")
 	require.Len(t, kinds["pass"], 5)
@@ -46,7 +46,7 @@ func TestMetricsOut(t *testing.T) {
 	require.InDelta(t, r.Records, kinds["result"][0]["result"].(map[string]any)["records"], 0)
 
 	newCall(t, args...).succeed()
-	kinds = lines(t, file)
+	kinds = eventsOf(t, file)
 	require.Len(t, kinds["result"], 2, "the file of a directory that is resumed goes on")
 	require.Len(t, kinds["pass"], 5, "without what was there")
 
