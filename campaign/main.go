@@ -46,6 +46,7 @@ type campaign struct {
 	report   string
 	dir      string
 	plan     bool
+	keep     bool
 }
 
 func command(out io.Writer) *cobra.Command {
@@ -61,7 +62,8 @@ func command(out io.Writer) *cobra.Command {
 	fs.IntVar(&c.parallel, "parallel", 2, "how many runs at once")
 	fs.IntVar(&c.least, "least", 0, "demand that each kind of fault strikes so often, that every seed is run, and that shards come back in time")
 	fs.StringVar(&c.report, "report", "", "write the report as JSON to this file")
-	fs.StringVar(&c.dir, "dir", "", "directory for the runs' own (default: a temporary one); a failed run's is kept")
+	fs.StringVar(&c.dir, "dir", "", "directory for those of the runs (default: a temporary one), used by one campaign at a time; a failed run keeps its own")
+	fs.BoolVar(&c.keep, "keep", false, "keep the directories of all runs")
 	fs.BoolVar(&c.plan, "plan", false, "show the plans and do nothing")
 	return cmd
 }
@@ -152,6 +154,9 @@ func (c *campaign) carryOut(ctx context.Context, out io.Writer, first, last uint
 		workers.Go(func() {
 			for seed, ok := draw(); ok; seed, ok = draw() {
 				o := carryOut(ctx, NewPlan(seed), programs, filepath.Join(dir, fmt.Sprintf("seed-%d", seed)))
+				if o.Failure == "" && !c.keep {
+					os.RemoveAll(o.Dir)
+				}
 				mu.Lock()
 				outcomes = append(outcomes, o)
 				say(out, o)

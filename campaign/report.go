@@ -12,7 +12,7 @@ import (
 type Outcome struct {
 	Plan    Plan     `json:"plan"`
 	Strikes []Strike `json:"strikes"`
-	// Failure is empty if everything was as it must be; then Dir is gone.
+	// Failure is empty if everything was as it must be; then Dir may be gone.
 	Failure string  `json:"failure,omitempty"`
 	Dir     string  `json:"dir,omitempty"`
 	Seconds float64 `json:"seconds"`

@@ -57,7 +57,7 @@ type run struct {
 	out Outcome
 }
 
-// carryOut carries out a plan in dir, which is removed if all is well.
+// carryOut carries out a plan in dir, where its logs are afterwards.
 func carryOut(ctx context.Context, plan Plan, programs, dir string) Outcome {
 	began := clock.System.Now()
 	r := &run{plan: plan, dir: dir, programs: programs, mark: "STARFISH_CAMPAIGN_MARK=" + uuid.NewString(), next: 1,
@@ -69,9 +69,7 @@ func carryOut(ctx context.Context, plan Plan, programs, dir string) Outcome {
 	r.out.Seconds = clock.System.Now().Sub(began).Seconds()
 	if err != nil {
 		r.out.Failure = err.Error()
-		return r.out
 	}
-	os.RemoveAll(dir)
 	return r.out
 }
 
