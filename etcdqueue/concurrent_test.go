@@ -132,7 +132,7 @@ func TestCompleteRacesRequeue(t *testing.T) {
 		case 0:
 			err = q.Release(t.Context(), []Task{task})
 		case 1:
-			err = q.Fail(t.Context(), task, "bad")
+			err = q.Fail(t.Context(), task, "bad", nil)
 		default:
 			err = q.Complete(t.Context(), finished(task))
 		}

@@ -15,7 +15,7 @@ func quarantined(t *testing.T, n int64, c Config, bad ...int64) *world {
 	q := w.open("a")
 	for _, task := range mustTake(t, q, int(n)) {
 		if isBad(task.Chunk, bad) {
-			require.NoError(t, q.Fail(t.Context(), task, "bad"))
+			require.NoError(t, q.Fail(t.Context(), task, "bad", nil))
 		} else {
 			require.NoError(t, q.Complete(t.Context(), finished(task)))
 		}

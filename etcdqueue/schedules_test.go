@@ -161,7 +161,7 @@ func (s *script) do(words []string) string {
 	case "complete":
 		err = a.Complete(ctx, finished(a.tasks...))
 	case "fail":
-		err = a.Fail(ctx, a.tasks[0], "bad")
+		err = a.Fail(ctx, a.tasks[0], "bad", nil)
 		a.tasks = a.tasks[1:]
 	case "readmit":
 		var pass int

@@ -84,6 +84,9 @@ type FailedChunk struct {
 	Failures    int    `json:"failures"`
 	Owner       string `json:"owner"`
 	Incarnation string `json:"incarnation"`
+	// Detail belongs to whoever reported the failure; the queue does not look at
+	// it.
+	Detail json.RawMessage `json:"detail,omitempty"`
 }
 
 // Totals sums up lanes. Chunks counts each chunk once per pass.

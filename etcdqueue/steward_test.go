@@ -259,7 +259,7 @@ func TestTotalsSurviveRemoval(t *testing.T) {
 	t.Parallel()
 	w := setup(t, 7, Config{Passes: 4, MaxFailures: 1})
 	q := w.open("a")
-	require.NoError(t, q.Fail(t.Context(), mustTake(t, q, 1)[0], "bad"))
+	require.NoError(t, q.Fail(t.Context(), mustTake(t, q, 1)[0], "bad", nil))
 	for pass := range 3 {
 		drain(t, q, 3)
 		if pass == 1 {

@@ -2,6 +2,7 @@ package etcdqueue
 
 import (
 	"context"
+	"encoding/json"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -308,7 +309,7 @@ func TestQuarantinedChunksAreSkipped(t *testing.T) {
 	w := setup(t, 6, Config{Passes: 2, MaxFailures: 1})
 	q := w.open("a")
 	mine := mustTake(t, q, 6)
-	require.NoError(t, q.Fail(t.Context(), mine[4], "line 3: no label"))
+	require.NoError(t, q.Fail(t.Context(), mine[4], "line 3: no label", json.RawMessage(`{"rank":4}`)))
 	require.NoError(t, q.Complete(t.Context(), finished(append(mine[:4:4], mine[5])...)))
 	_, err := q.Turn(t.Context(), nil)
 	require.NoError(t, err)
@@ -320,7 +321,8 @@ func TestQuarantinedChunksAreSkipped(t *testing.T) {
 	require.Equal(t, Totals{Chunks: 12, Complete: 10, Failed: 2, Takes: 11, Batches: 100, Records: 1000}, w.totals())
 	failed, err := other.FailedChunks(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []FailedChunk{{V: 1, Chunk: 4, Reason: "line 3: no label", Failures: 1, Owner: "a", Incarnation: "a"}}, failed)
+	require.Equal(t, []FailedChunk{{V: 1, Chunk: 4, Reason: "line 3: no label", Failures: 1, Owner: "a", Incarnation: "a",
+		Detail: json.RawMessage(`{"rank":4}`)}}, failed)
 }
 
 // TestHundredMillionChunks: what a queue costs does not depend on its length.

@@ -146,7 +146,7 @@ func (k *walk) taker(ctx context.Context) {
 			case k.chance(30):
 				k.allowed(ctx, q.Touch(ctx, tasks, "waits"))
 			case k.chance(60) && k.chance(2):
-				k.allowed(ctx, q.Fail(ctx, task, "bad"))
+				k.allowed(ctx, q.Fail(ctx, task, "bad", nil))
 			default:
 				err := q.Complete(ctx, finished(task))
 				if errors.Is(err, errLost) {

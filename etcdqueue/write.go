@@ -2,6 +2,7 @@ package etcdqueue
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -67,8 +68,9 @@ func (q *Queue) Complete(ctx context.Context, done []Done, guards ...store.Cmp) 
 
 // Fail reports that a chunk's data are bad. It is given out again, or
 // quarantined after MaxFailures such reports of whomever: then it is Failed in
-// this pass, and `failed/<chunk>` with the reason keeps it out of later ones.
-func (q *Queue) Fail(ctx context.Context, t Task, reason string) error {
+// this pass, and `failed/<chunk>` with the reason and the detail (nil or JSON)
+// keeps it out of later ones.
+func (q *Queue) Fail(ctx context.Context, t Task, reason string, detail json.RawMessage) error {
 	quarantine := false
 	err := q.report(ctx, []Task{t}, verb{name: "fail", do: func(_ int, l Lane, unsure bool) (Lane, []store.Op, verdict) {
 		after, full, ok := l.Fail(t.Position, q.holder(t), q.c.MaxFailures)
@@ -80,7 +82,7 @@ func (q *Queue) Fail(ctx context.Context, t Task, reason string) error {
 		}
 		record := FailedChunk{
 			V: failedVersion, Chunk: t.Chunk, Pass: t.Pass, Reason: reason, Failures: after.Tries[t.Position],
-			Owner: q.c.Name, Incarnation: q.c.Incarnation,
+			Owner: q.c.Name, Incarnation: q.c.Incarnation, Detail: detail,
 		}
 		return after, []store.Op{store.Put(failedKey(t.Chunk), mustJSON(record), 0)}, changed
 	}})

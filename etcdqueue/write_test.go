@@ -62,7 +62,7 @@ func TestLostReplies(t *testing.T) {
 						require.NoError(t, repeat(func() error { return q.Touch(t.Context(), tasks, "") }))
 						if len(all) == 0 {
 							require.NoError(t, repeat(func() error { return q.Release(t.Context(), tasks[:1]) }))
-							require.NoError(t, repeat(func() error { return q.Fail(t.Context(), tasks[1], "bad") }))
+							require.NoError(t, repeat(func() error { return q.Fail(t.Context(), tasks[1], "bad", nil) }))
 							tasks = tasks[2:]
 						}
 						require.NoError(t, repeat(func() error { return q.Complete(t.Context(), finished(tasks...)) }))
@@ -180,7 +180,7 @@ func TestStaleReports(t *testing.T) {
 	for name, call := range map[string]func(Task) error{
 		"complete": func(task Task) error { return slow.Complete(t.Context(), finished(task)) },
 		"touch":    func(task Task) error { return slow.Touch(t.Context(), []Task{task}, "") },
-		"fail":     func(task Task) error { return slow.Fail(t.Context(), task, "bad") },
+		"fail":     func(task Task) error { return slow.Fail(t.Context(), task, "bad", nil) },
 		"release":  func(task Task) error { return slow.Release(t.Context(), []Task{task}) },
 	} {
 		for _, task := range append(old[:3:3], keeps...) {
@@ -313,7 +313,7 @@ func TestFailuresAreCounted(t *testing.T) {
 	for i := range 3 {
 		require.Zero(t, w.totals().Failed)
 		q := w.open(fmt.Sprintf("taker-%d", i))
-		require.NoError(t, q.Fail(t.Context(), mustTake(t, q, 1)[0], fmt.Sprintf("reason %d", i)))
+		require.NoError(t, q.Fail(t.Context(), mustTake(t, q, 1)[0], fmt.Sprintf("reason %d", i), nil))
 	}
 	require.Equal(t, Totals{Chunks: 1, Failed: 1, Takes: 23, Requeued: 20}, w.totals())
 	failed, err := steward.FailedChunks(t.Context())
@@ -332,7 +332,7 @@ func TestStrangeTasks(t *testing.T) {
 	q := w.open("a")
 	for _, task := range []Task{{}, {Pass: 7}, {Lane: 99}, {Lane: 1, Position: 99, Token: 5}} {
 		require.ErrorIs(t, q.Complete(t.Context(), finished(task)), ErrStale)
-		require.ErrorIs(t, q.Fail(t.Context(), task, ""), ErrStale)
+		require.ErrorIs(t, q.Fail(t.Context(), task, "", nil), ErrStale)
 	}
 	require.Equal(t, int64(4), w.totals().Todo)
 }

@@ -18,16 +18,18 @@ type Result struct {
 	Records int64  `json:"records"`
 	// BadRecords were left out, within data.max_bad_records a chunk, each once a
 	// pass like Records.
-	BadRecords       int64        `json:"bad_records"`
-	Seconds          *float64     `json:"seconds"`
-	WallSeconds      *float64     `json:"wall_seconds"`
-	CPUSeconds       *float64     `json:"cpu_seconds"`
-	RecordsPerSecond *float64     `json:"records_per_second"`
-	Train            TrainResult  `json:"train"`
-	Test             *TestResult  `json:"test"`
-	Queue            QueueResult  `json:"queue"`
-	Shards           []ShardState `json:"shards"`
-	Restarts         Restarts     `json:"restarts"`
+	BadRecords       int64       `json:"bad_records"`
+	Seconds          *float64    `json:"seconds"`
+	WallSeconds      *float64    `json:"wall_seconds"`
+	CPUSeconds       *float64    `json:"cpu_seconds"`
+	RecordsPerSecond *float64    `json:"records_per_second"`
+	Train            TrainResult `json:"train"`
+	Test             *TestResult `json:"test"`
+	Queue            QueueResult `json:"queue"`
+	// Failed are the quarantined chunks; null if there are none.
+	Failed   *FailedResult `json:"failed"`
+	Shards   []ShardState  `json:"shards"`
+	Restarts Restarts      `json:"restarts"`
 	// History has the passes that were evaluated, in order. The record `result`
 	// leaves it out, for it may be long.
 	History []PassResult `json:"history"`

@@ -29,7 +29,7 @@ func TestResultJSON(t *testing.T) {
 		"queue":{"chunks":36,"complete":180,"failed":0,"takes":181,"requeued":1,"batches":0,"records":0},
 		"shards":[{"shard":0,"generation":1,"batches":2665,"skipped":0,"records":0,"duplicates":0,"lost":0,"replayed":0,"recovered_seconds":0}],
 		"restarts":{"pserver":0,"trainer":0},
-		"history":[{"pass":4,"records":32561,"seconds":null,"train":{"loss":0.32},"test":null}]}`, string(text))
+		"failed":null,"history":[{"pass":4,"records":32561,"seconds":null,"train":{"loss":0.32},"test":null}]}`, string(text))
 	var back job.Result
 	require.NoError(t, json.Unmarshal(text, &back))
 	r.V = job.ResultVersion

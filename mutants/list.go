@@ -178,6 +178,12 @@ func exactlyOnce() []Mutant {
 			Package: "./etcdqueue", Run: "TestScheduleTranscripts|TestReopen",
 		},
 		{
+			Name: "what-failed-is-not-asked-again", Invariant: 4,
+			Breaks: "the result claims batches of a failed chunk that a restored shard has lost since",
+			File:   "trainer/failed.go", Old: "f.First[i].Batches = batchesOf(progress[i])", New: "_ = batchesOf(progress[i])",
+			Package: "./trainer", Run: "TestFailedChunkOfARestoredShard",
+		},
+		{
 			Name: "what-a-restore-lost-is-not-missed", Invariant: 4,
 			Breaks: "chunks that a restored shard lacks are not trained again",
 			File:   "pserver/restore.go", Old: "if len(missing) > 0 {", New: "if false {",

@@ -1,7 +1,6 @@
 package trainer_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,7 +50,7 @@ type cluster struct {
 	net   *transport.Memory
 	disk  *disk
 	spec  *job.Spec
-	log   *bytes.Buffer
+	log   *diary
 	ends  chan ended
 	n     int // processes that were started and have not been waited for
 	hosts int
@@ -174,13 +173,14 @@ run: {pservers: 2, trainers: 2}
 	spec, err := job.ParseSpec([]byte(text), "/", nil)
 	require.NoError(t, err)
 	c := &cluster{t: t, ctx: t.Context(), store: fake.New(fake.Options{Clock: clock.System}), spec: spec,
-		net: transport.NewMemory(clock.System), disk: &disk{fs: memfs.New()}, log: &bytes.Buffer{}, ends: make(chan ended, 100), latency: 200 * time.Microsecond}
+		net: transport.NewMemory(clock.System), disk: &disk{fs: memfs.New()}, log: &diary{}, ends: make(chan ended, 100), latency: 200 * time.Microsecond}
 	return c
 }
 
 func (c *cluster) logger() logrus.FieldLogger {
 	l := logrus.New()
 	l.SetOutput(io.Discard)
+	l.AddHook(c.log)
 	if testing.Verbose() {
 		l.SetOutput(os.Stderr)
 	}

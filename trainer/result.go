@@ -33,6 +33,9 @@ func (s *steward) result(
 			Takes: totals.Takes, Requeued: totals.Requeued, Batches: totals.Batches, Records: totals.Records,
 		},
 	}
+	if r.Failed, err = s.failedChunks(ctx); err != nil {
+		return nil, nil, err
+	}
 	for i, ms := range metas {
 		var sum ledger.Summary
 		if err := json.Unmarshal(ms[0].Ledger, &sum); err != nil {
@@ -69,15 +72,21 @@ func addShard(r *job.Result, shard int, m checkpoint.Meta, sum *ledger.Summary) 
 }
 
 // agree fills in the number of records: what all shards have counted. If one of
-// them has lost some they disagree, and the lanes know what was trained.
+// them has lost some they disagree, and the lanes know what was trained. Of
+// chunks that failed shards may well have different parts.
 func (s *steward) agree(r *job.Result) {
 	r.Records = r.Shards[0].Records
 	for _, shard := range r.Shards[1:] {
-		if shard.Records != r.Records {
-			s.log.WithFields(map[string]any{"shard": shard.Shard, "records": shard.Records, "expected": r.Queue.Records}).
-				Error("the shards disagree about the number of records")
-			r.Records = r.Queue.Records
-			return
+		if shard.Records == r.Records {
+			continue
 		}
+		log := s.log.WithFields(map[string]any{"shard": shard.Shard, "records": shard.Records, "trained": r.Queue.Records})
+		if r.Failed != nil {
+			log.Info("the shards have different parts of the chunks that failed")
+		} else {
+			log.Error("the shards disagree about the number of records")
+		}
+		r.Records = r.Queue.Records
+		return
 	}
 }

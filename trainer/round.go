@@ -330,7 +330,11 @@ func (r *round) acknowledged(it *item) {
 // failChunk reports that a chunk cannot be read.
 func (r *round) failChunk(ctx context.Context, h *held, bad error) error {
 	r.w.log.WithFields(r.w.fields(h.task)).WithError(bad).Error("chunk failed")
-	err := r.w.queue.Fail(ctx, h.task, bad.Error())
+	detail, err := r.failedDetail(ctx, h)
+	if err != nil {
+		return fmt.Errorf("see what the shards have of a failed chunk: %w", err)
+	}
+	err = r.w.queue.Fail(ctx, h.task, bad.Error(), detail)
 	if err != nil && !errors.Is(err, etcdqueue.ErrStale) {
 		return fmt.Errorf("report a failed chunk: %w", err)
 	}

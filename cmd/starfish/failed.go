@@ -3,48 +3,31 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"starfish/etcdqueue"
 	"starfish/internal/cli"
 	"starfish/internal/membership"
 	"starfish/internal/transport"
+	"starfish/job"
 	"starfish/pserver/pb"
 )
 
-// failedChunk is a quarantined chunk.
-type failedChunk struct {
-	Chunk int64 `json:"chunk"`
-	Pass  int   `json:"pass"` // in which it was quarantined
-	Rank  int64 `json:"rank"` // in that pass; -1 if its lanes are gone
-	// File, Start and End say where it lies; absent where the list of files is
-	// not stored.
-	File     string `json:"file,omitempty"`
-	Start    int64  `json:"start"`
-	End      int64  `json:"end"`
-	Reason   string `json:"reason"`
-	Failures int    `json:"failures"`
-	Trainer  string `json:"trainer"` // that reported the last failure
-}
-
-// readFailed lists the quarantined chunks.
-func readFailed(ctx context.Context, f *found, data jobData) ([]failedChunk, error) {
-	records, err := f.queue.FailedChunks(ctx)
+// readFailed lists the quarantined chunks, by number.
+func readFailed(ctx context.Context, q *etcdqueue.Queue) ([]job.FailedChunk, error) {
+	records, err := q.FailedChunks(ctx)
 	if err != nil {
 		return nil, err
 	}
-	chunks := []failedChunk{}
+	chunks := []job.FailedChunk{}
 	for _, r := range records {
-		c := failedChunk{Chunk: r.Chunk, Pass: r.Pass, Rank: -1, Reason: cli.Plain(r.Reason), Failures: r.Failures, Trainer: r.Owner}
-		if m, err := f.queue.Manifest(ctx, r.Pass); err == nil {
-			c.Rank = f.queue.Rank(m, r.Pass, r.Chunk)
-		}
-		if data.plan != nil {
-			if span, err := data.plan.Span(r.Chunk); err == nil {
-				c.File, c.Start, c.End = span.File, span.Start, span.End
-			}
+		c := job.FailedChunk{Chunk: r.Chunk, Pass: r.Pass, Reason: cli.Plain(r.Reason), Failures: r.Failures, Trainer: r.Owner}
+		if err := c.Describe(r.Detail); err != nil {
+			return nil, err
 		}
 		chunks = append(chunks, c)
 	}
@@ -54,15 +37,7 @@ func readFailed(ctx context.Context, f *found, data jobData) ([]failedChunk, err
 // failedList is the answer of `starfish queue failed`.
 type failedList struct {
 	about
-	Failed []countedChunk `json:"failed"` // by chunk
-}
-
-// countedChunk is a quarantined chunk with what shards have of it.
-type countedChunk struct {
-	failedChunk
-	// Batches of it, by shard, that were applied or skipped in the pass in which
-	// it was quarantined, before that; null for a shard that does not tell.
-	Batches []*int64 `json:"batches"`
+	Failed []job.FailedChunk `json:"failed"` // by chunk
 }
 
 func queueFailedCommand(s streams) *cobra.Command {
@@ -71,7 +46,7 @@ func queueFailedCommand(s streams) *cobra.Command {
 		Use:   "failed",
 		Short: "List the quarantined chunks and why",
 		Long: "Lists the quarantined chunks: where they lie, what is wrong with them, and how many batches of each were\n" +
-			"applied before it failed, which the pservers are asked for.",
+			"applied before it failed, for which the pservers are asked.",
 		Example: "  starfish queue failed --dir run1\n  starfish queue failed --etcd-endpoints 10.0.0.1:2379 --job adult -o json",
 		RunE: func(c *cobra.Command, _ []string) error {
 			return q.ask(c.Context(), s, listFailed)
@@ -81,28 +56,23 @@ func queueFailedCommand(s streams) *cobra.Command {
 	return c
 }
 
+// listFailed asks the shards how many batches they have of the chunks now: one
+// that was restored since may have fewer than when the chunk failed. Where it
+// does not answer, what it had then stands.
 func listFailed(ctx context.Context, f *found) (answer, error) {
-	data, err := readData(ctx, f.queue)
-	if err != nil {
-		return nil, err
+	l := &failedList{about: aboutJob(f.job)}
+	var err error
+	if l.Failed, err = readFailed(ctx, f.queue); err != nil || len(l.Failed) == 0 {
+		return l, err
 	}
-	failed, err := readFailed(ctx, f, data)
-	if err != nil {
-		return nil, err
-	}
-	l := &failedList{about: aboutJob(f.job), Failed: []countedChunk{}}
 	var at []*pb.ChunkRef
-	for _, c := range failed {
-		l.Failed = append(l.Failed, countedChunk{c, make([]*int64, f.job.Parameters.Shards)})
-		at = append(at, &pb.ChunkRef{Pass: int64(c.Pass), Rank: max(c.Rank, 0)})
-	}
-	if len(at) == 0 {
-		return l, nil
+	for _, c := range l.Failed {
+		at = append(at, &pb.ChunkRef{Pass: int64(c.Pass), Rank: c.Rank})
 	}
 	progress, err := askProgress(ctx, f, at)
 	for shard, counts := range progress {
 		for i, n := range counts {
-			if l.Failed[i].Rank >= 0 {
+			if n != nil && shard < len(l.Failed[i].Batches) {
 				l.Failed[i].Batches[shard] = n
 			}
 		}
@@ -166,9 +136,7 @@ func (l *failedList) text(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "chunk %d failed %s, last in pass %d, reported by %s\n", c.Chunk, plural(int64(c.Failures), "time", "times"), c.Pass+1, c.Trainer)
 		fmt.Fprintf(b, "  reason   %s\n", c.Reason)
-		if c.File != "" {
-			fmt.Fprintf(b, "  data     %s, bytes %d to %d\n", c.File, c.Start, c.End)
-		}
+		fmt.Fprintf(b, "  data     %s, bytes %d to %d\n", c.File, c.Start, c.End)
 		fmt.Fprintf(b, "  applied  %s\n", appliedText(c.Batches))
 	}
 }
@@ -182,15 +150,12 @@ func appliedText(batches []*int64) string {
 		}
 	}
 	if len(known) == 0 {
-		return "unknown: no pserver answers"
+		return "unknown: no shard tells"
 	}
-	equal := true
-	for _, n := range known {
-		equal = equal && n == known[0]
-	}
+	equal := !slices.ContainsFunc(known, func(n int64) bool { return n != known[0] })
 	silent := ""
 	if n := len(batches) - len(known); n > 0 {
-		silent = "; no answer from " + plural(int64(n), "shard", "shards")
+		silent = "; unknown on " + plural(int64(n), "shard", "shards")
 	}
 	if equal {
 		return fmt.Sprintf("%s before it failed, on each shard%s", plural(known[0], "batch", "batches"), silent)

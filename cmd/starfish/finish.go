@@ -51,8 +51,7 @@ func (r *runner) finish(ctx context.Context) error {
 		return err
 	}
 	if res.Queue.Failed > 0 && !r.opts.failedOK {
-		return job.Exitf(job.ExitFailedChunks, "%d chunks were quarantined and not trained (--allow-failed-chunks accepts that)%s",
-			res.Queue.Failed, r.firstFailed(ctx))
+		return job.Exitf(job.ExitFailedChunks, "%s not trained (--allow-failed-chunks accepts that)%s", quarantinedText(res), firstFailed(res.Failed))
 	}
 	return nil
 }
@@ -100,8 +99,13 @@ func (r *runner) failedResult(ctx context.Context, state etcdqueue.State, reason
 	if err != nil {
 		return nil, err
 	}
+	failed, err := readFailed(ctx, r.follow.queue)
+	if err != nil {
+		return nil, err
+	}
 	return &job.Result{
-		Job: r.spec.Job, UUID: j.UUID.String(), Phase: string(state.Phase), Reason: reason, Mode: r.spec.Train.Mode,
+		Failed: job.NewFailedResult(failed, r.spec.Shards),
+		Job:    r.spec.Job, UUID: j.UUID.String(), Phase: string(state.Phase), Reason: reason, Mode: r.spec.Train.Mode,
 		Passes: r.spec.Train.Passes, Records: totals.Records, BadRecords: totals.Bad, History: history,
 		Queue: job.QueueResult{
 			Chunks: manifest.Chunks, Complete: totals.Complete, Failed: totals.Failed, Takes: totals.Takes,
@@ -110,15 +114,21 @@ func (r *runner) failedResult(ctx context.Context, state etcdqueue.State, reason
 	}, nil
 }
 
+func quarantinedText(res *job.Result) string {
+	if res.Failed == nil {
+		return fmt.Sprintf("chunks that are back from quarantine now were %s", plural(res.Queue.Failed, "time", "times"))
+	}
+	return plural(res.Failed.Chunks, "chunk was", "chunks were") + " quarantined and"
+}
+
 // firstFailed tells of the first quarantined chunk, as the rest of a sentence.
-func (r *runner) firstFailed(ctx context.Context) string {
-	failed, err := r.follow.queue.FailedChunks(ctx)
-	if err != nil || len(failed) == 0 {
+func firstFailed(f *job.FailedResult) string {
+	if f == nil { // they were taken back, too late for a pass
 		return ""
 	}
-	text := fmt.Sprintf("; chunk %d: %s", failed[0].Chunk, cli.Plain(failed[0].Reason))
-	if len(failed) > 1 {
-		text += fmt.Sprintf(" (and %d chunks more)", len(failed)-1)
+	text := fmt.Sprintf("; chunk %d: %s", f.First[0].Chunk, f.First[0].Reason)
+	if f.Chunks > 1 {
+		text += fmt.Sprintf(" (and %d chunks more)", f.Chunks-1)
 	}
 	return text
 }
@@ -135,6 +145,11 @@ func readResult(ctx context.Context, st store.Store) (*job.Result, error) {
 	var res job.Result
 	if err := json.Unmarshal(kv.Value, &res); err != nil {
 		return nil, fmt.Errorf("the record result: %w", err)
+	}
+	if res.Failed != nil {
+		for i := range res.Failed.First {
+			res.Failed.First[i].Reason = cli.Plain(res.Failed.First[i].Reason)
+		}
 	}
 	res.History, err = job.History(ctx, st, 0)
 	return &res, err
@@ -237,12 +252,28 @@ func summary(b *strings.Builder, res *job.Result) {
 	q := res.Queue
 	fmt.Fprintf(b, "chunks    %s complete, %s failed; %s takes, %s requeued\n",
 		thousands(q.Complete), thousands(q.Failed), thousands(q.Takes), thousands(q.Requeued))
+	if res.Failed != nil {
+		failedLines(b, res.Failed)
+	}
 	fmt.Fprintf(b, "shards    %s\n", shardLine(res.Shards))
 	fmt.Fprintf(b, "restarts  %d pservers, %d trainers", res.Restarts.Pserver, res.Restarts.Trainer)
 	if k := res.Restarts.Kills; k != nil {
 		fmt.Fprintf(b, "; kills between first take and last complete: %d pservers, %d trainers", k.Pserver, k.Trainer)
 	}
 	b.WriteByte('\n')
+}
+
+// failedLines says of the first quarantined chunks what is wrong with them, and
+// what was applied of them nevertheless.
+func failedLines(b *strings.Builder, f *job.FailedResult) {
+	label := "failed"
+	for _, c := range f.First[:min(len(f.First), shownFailed)] {
+		fmt.Fprintf(b, "%-9s chunk %d (%s, bytes %d to %d): %s; applied: %s\n", label, c.Chunk, c.File, c.Start, c.End, c.Reason, appliedText(c.Batches))
+		label = ""
+	}
+	if n := f.Chunks - int64(min(len(f.First), shownFailed)); n > 0 {
+		fmt.Fprintf(b, "%-9s and %s more: starfish queue failed\n", "", thousands(n))
+	}
 }
 
 // shownPasses is how many passes a summary lists.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,13 +37,14 @@ func TestQuarantine(t *testing.T) {
 	b, err := os.ReadFile(data)
 	require.NoError(t, err)
 	lines := strings.SplitAfter(string(b), "\n")
-	lines[9999] = "nonsense\n"
+	lines[10599] = "nonsense\n"
 	require.NoError(t, os.WriteFile(data, []byte(strings.Join(lines, "")), 0o644))
 
-	args := []string{"run", "-f", spec, "--dir", filepath.Join(dir, "run"), "--set", "train.passes=2", "--result", "-", "--log-level", "error"}
+	args := []string{"run", "-f", spec, "--dir", filepath.Join(dir, "run"), "--set", "train.passes=2",
+		"--set", "train.shuffle=false", "--result", "-", "--log-level", "error"}
 	c := newCall(t, args...)
 	require.Equal(t, 7, c.run(), c.stderr.String())
-	require.Contains(t, c.stderr.String(), "a9a:10000")
+	require.Contains(t, c.stderr.String(), "a9a:10600")
 	r := c.result()
 	require.EqualValues(t, 2, r.Queue.Failed, "the same chunk in both passes")
 	require.EqualValues(t, 2*36-2, r.Queue.Complete)
@@ -50,7 +52,27 @@ func TestQuarantine(t *testing.T) {
 	for _, s := range r.Shards {
 		require.Equal(t, r.Records, s.Records)
 	}
+	require.EqualValues(t, 1, r.Failed.Chunks)
+	f := r.Failed.First[0]
+	require.Equal(t, 3, f.Failures, "queue.max_failures")
+	require.Contains(t, f.Reason, "bad record: "+data+`:10600: the label "nonsense"`)
+	require.Equal(t, data, f.File)
+	bad := len(strings.Join(lines[:10599], ""))
+	require.True(t, f.Start <= int64(bad) && int64(bad) < f.End, "%d is in %d to %d", bad, f.Start, f.End)
+	for i, s := range r.Shards { // what was applied of it
+		require.Equal(t, s.Batches-r.Queue.Batches, *f.Batches[i])
+	}
+	require.Positive(t, *f.Batches[0])
+	require.Contains(t, c.stderr.String(), fmt.Sprintf("failed    chunk %d (%s, bytes %d to %d): bad record: ", f.Chunk, data, f.Start, f.End))
+	require.Contains(t, c.stderr.String(), fmt.Sprintf("; applied: %d batches before it failed, on each shard\n", *f.Batches[0]))
+	require.Contains(t, c.stderr.String(), "1 chunk was quarantined and not trained (--allow-failed-chunks accepts that); chunk")
 	require.Zero(t, newCall(t, append(args, "--allow-failed-chunks")...).run())
+
+	// The pservers are gone: what they had when it failed is in the record.
+	var l failedList
+	call := newCall(t, "queue", "failed", "--dir", filepath.Join(dir, "run"), "-o", "json").succeed()
+	decodeStrictly(t, call, &l)
+	require.Equal(t, r.Failed.First, l.Failed)
 }
 
 // Data that vanishes while the job runs ends the run with code 6. Once it is

@@ -32,7 +32,9 @@ func fiveChunks(t *testing.T, g *ground, name string) (spec string) {
 	tasks, err := q.Take(t.Context(), 3)
 	require.NoError(t, err)
 	for _, task := range tasks {
-		require.NoError(t, q.Fail(t.Context(), task, fmt.Sprintf("reader: bad record: data:%d: it is mouldy", 2*task.Chunk+1)))
+		detail, err := job.FailedDetail{Rank: task.Rank, File: "data", Start: 12 * task.Chunk, End: 12 * (task.Chunk + 1), Batches: []*int64{nil, nil}}.Encode()
+		require.NoError(t, err)
+		require.NoError(t, q.Fail(t.Context(), task, fmt.Sprintf("reader: bad record: data:%d: it is mouldy", 2*task.Chunk+1), detail))
 	}
 	return spec
 }
@@ -40,17 +42,16 @@ func fiveChunks(t *testing.T, g *ground, name string) (spec string) {
 func TestQueueCommands(t *testing.T) {
 	g := newGround(t)
 	spec := fiveChunks(t, g, "q")
-	data := filepath.Join(filepath.Dir(spec), "data")
 	var failed failedList
 	g.ask(&failed, "queue", "failed", "--job", "q")
 	require.Len(t, failed.Failed, 3)
-	require.Equal(t, countedChunk{failedChunk{Chunk: 1, Rank: 1, File: data, Start: 12, End: 24, Reason: "bad record: data:3: it is mouldy", Failures: 1, Trainer: "t"},
-		[]*int64{nil, nil}}, failed.Failed[1])
-	require.Contains(t, g.says("queue", "failed", "--job", "q"), fmt.Sprintf(`chunk 1 failed 1 time, last in pass 1, reported by t
+	require.Equal(t, job.FailedChunk{Chunk: 1, Reason: "bad record: data:3: it is mouldy", Failures: 1, Trainer: "t",
+		FailedDetail: job.FailedDetail{Rank: 1, File: "data", Start: 12, End: 24, Batches: []*int64{nil, nil}}}, failed.Failed[1])
+	require.Contains(t, g.says("queue", "failed", "--job", "q"), `chunk 1 failed 1 time, last in pass 1, reported by t
   reason   bad record: data:3: it is mouldy
-  data     %s, bytes 12 to 24
-  applied  unknown: no pserver answers
-`, data))
+  data     data, bytes 12 to 24
+  applied  unknown: no shard tells
+`)
 	var s jobStatus
 	g.ask(&s, "status", "--job", "q")
 	require.Len(t, s.Failed, 3)
@@ -181,6 +182,6 @@ func TestAppliedText(t *testing.T) {
 	t.Parallel()
 	n := func(n int64) *int64 { return &n }
 	require.Equal(t, "3 batches before it failed, on each shard", appliedText([]*int64{n(3), n(3)}))
-	require.Equal(t, "1 batch before it failed, on each shard; no answer from 1 shard", appliedText([]*int64{n(1), nil}))
-	require.Equal(t, "batches before it failed: 3 on shard 0, 2 on shard 2; no answer from 1 shard", appliedText([]*int64{n(3), nil, n(2)}))
+	require.Equal(t, "1 batch before it failed, on each shard; unknown on 1 shard", appliedText([]*int64{n(1), nil}))
+	require.Equal(t, "batches before it failed: 3 on shard 0, 2 on shard 2; unknown on 1 shard", appliedText([]*int64{n(3), nil, n(2)}))
 }

@@ -38,12 +38,12 @@ type jobStatus struct {
 	// null if no pserver tells.
 	Loss *float64 `json:"loss"`
 	// Waits says what the job waits for, as far as it can be seen from outside.
-	Waits    []string       `json:"waits"`
-	Failed   []failedChunk  `json:"failed"`
-	Shards   []shardStatus  `json:"shards"`
-	Pservers []memberStatus `json:"pservers"`
-	Trainers []memberStatus `json:"trainers"`
-	Result   *job.Result    `json:"result,omitempty"`
+	Waits    []string          `json:"waits"`
+	Failed   []job.FailedChunk `json:"failed"`
+	Shards   []shardStatus     `json:"shards"`
+	Pservers []memberStatus    `json:"pservers"`
+	Trainers []memberStatus    `json:"trainers"`
+	Result   *job.Result       `json:"result,omitempty"`
 
 	counted ledgerCount
 }

@@ -33,7 +33,7 @@ func readStatus(ctx context.Context, f *found) (*jobStatus, error) {
 	}
 	s.Chunks, s.Files, s.Unsplit = data.chunks, data.files, data.unsplit
 	s.Progress = sight{passes: s.Passes, chunks: s.Chunks, complete: totals.Complete + totals.Failed}.fraction()
-	if s.Failed, err = readFailed(ctx, f, data); err != nil {
+	if s.Failed, err = readFailed(ctx, f.queue); err != nil {
 		return nil, err
 	}
 	if s.Shards, err = readShards(ctx, f); err != nil {

@@ -146,8 +146,6 @@ type jobData struct {
 	chunks  int64 // of one pass
 	files   *int
 	unsplit []unsplitFile
-	// plan tells where chunks lie; nil where the list of files is not stored.
-	plan *reader.Plan
 }
 
 // readData reads the manifest of the current pass.
@@ -163,7 +161,7 @@ func readData(ctx context.Context, q *etcdqueue.Queue) (jobData, error) {
 		return d, nil //nolint:nilerr // a list that is too long is not stored
 	}
 	n := len(plan.Files)
-	d.plan, d.files = plan, &n
+	d.files = &n
 	for _, f := range plan.Unsplit() {
 		d.unsplit = append(d.unsplit, unsplitFile{f.Path, f.Size})
 	}

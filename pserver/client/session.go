@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -197,28 +198,39 @@ func (s *Session) Progress(ctx context.Context, chunks []Chunk) ([][]Progress, e
 	for i := range out {
 		out[i] = make([]Progress, s.client.layout.shards)
 	}
+	ctx, stop := s.within(ctx)
+	defer stop()
 	g, gctx := errgroup.WithContext(ctx)
 	for _, p := range s.peers {
 		g.Go(func() error { return p.progress(gctx, req, out) })
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return nil, cmp.Or(s.Err(), err)
 	}
 	return out, nil
 }
 
+// within is a context that ends with the session too.
+func (s *Session) within(ctx context.Context) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	forget := context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })
+	return ctx, func() {
+		forget()
+		cancel(nil)
+	}
+}
+
 // Sums asks every shard for its sums of a pass.
 func (s *Session) Sums(ctx context.Context, pass int) ([]Sums, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
+	ctx, stop := s.within(ctx)
+	defer stop()
 	out := make([]Sums, s.client.layout.shards)
 	g, gctx := errgroup.WithContext(ctx)
 	for _, p := range s.peers {
 		g.Go(func() error { return p.sums(gctx, pass, out) })
 	}
 	if err := g.Wait(); err != nil {
-		return nil, err
+		return nil, cmp.Or(s.Err(), err)
 	}
 	return out, nil
 }
