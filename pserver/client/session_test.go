@@ -417,6 +417,8 @@ func TestCloseAndAbortEndEverything(t *testing.T) {
 		require.ErrorIs(t, call.Wait(t.Context()), c.want)
 		_, err = s.Exchange(t.Context(), nil, client.PushMeta{}, nil)
 		require.ErrorIs(t, err, c.want)
+		_, err = s.Progress(t.Context(), nil)
+		require.ErrorIs(t, err, c.want)
 		s.Close()
 		require.ErrorIs(t, s.Err(), c.want)
 	}
