@@ -113,6 +113,8 @@ type process struct {
 	client *fake.Client
 	cancel context.CancelFunc
 	server *pserver.Server // nil for a trainer
+	done   chan struct{}   // closed at its end
+	err    error           // after done
 
 	mu   sync.Mutex
 	dead bool
@@ -192,7 +194,7 @@ const storeLatency = 200 * time.Microsecond
 
 func (c *cluster) host(name string) *process {
 	c.hosts++
-	p := &process{name: name, host: fmt.Sprintf("%s-on-%d", name, c.hosts)}
+	p := &process{name: name, host: fmt.Sprintf("%s-on-%d", name, c.hosts), done: make(chan struct{})}
 	p.client = c.store.Client(p.host)
 	p.client.Fail(func(op, key string) error {
 		if op != "watch" {
@@ -212,12 +214,13 @@ func (c *cluster) start(p *process, run func(ctx context.Context) error) *proces
 	p.cancel = cancel
 	c.n++
 	go func() {
-		err := run(ctx)
+		p.err = run(ctx)
+		close(p.done)
 		if c.started != nil {
-			c.started(p, err)
+			c.started(p, p.err)
 			return
 		}
-		c.ends <- ended{p.name, err}
+		c.ends <- ended{p.name, p.err}
 	}()
 	return p
 }
