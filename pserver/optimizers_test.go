@@ -3,9 +3,11 @@ package pserver
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"starfish/internal/wire"
 	"starfish/job"
@@ -97,6 +99,53 @@ func TestEveryOptimizerIsSaved(t *testing.T) {
 			require.Equal(t, dump(t, s), dump(t, r))
 		}
 	}
+}
+
+// Whatever keys a push names, in whatever order and how often, it does what the
+// same keys do that come once each with the sum of their gradients: for every
+// optimizer, for keys from 0 to the largest, and for none at all.
+func TestRepeatedKeysOfEveryOptimizer(t *testing.T) {
+	t.Parallel()
+	pool := []uint64{0, 1, 2, 3, 1 << 32, math.MaxInt64, 1 << 63, math.MaxUint64 - 1, math.MaxUint64} // as ints some are negative
+	all := optimizerParameters(1)
+	for i := range all.List {
+		all.List[i].Optimizer.ClipNorm = 0 // it depends on the order in which squares are added
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		repeated, err := NewShard(all, 0, testLanes, ShardOptions{})
+		require.NoError(rt, err)
+		once, err := NewShard(all, 0, testLanes, ShardOptions{})
+		require.NoError(rt, err)
+		var b1, b2 batches
+		for range 3 {
+			keys := rapid.SliceOfN(rapid.SampledFrom(pool), 0, 20).Draw(rt, "keys")
+			var distinct []uint64
+			for _, k := range keys {
+				if !slices.Contains(distinct, k) {
+					distinct = append(distinct, k)
+				}
+			}
+			var twice, single []wire.SparseRows
+			for _, p := range repeated.params {
+				if !p.Sparse {
+					continue
+				}
+				grad, sum := make([]float32, len(keys)*p.Dim), make([]float32, len(distinct)*p.Dim)
+				for i, k := range keys {
+					for d := range p.Dim {
+						g := float32(rapid.IntRange(-4, 4).Draw(rt, "gradient")) // such sums are exact
+						grad[i*p.Dim+d] = g
+						sum[slices.Index(distinct, k)*p.Dim+d] += g
+					}
+				}
+				twice = append(twice, rows(uint16(p.number), keys, grad...))
+				single = append(single, rows(uint16(p.number), distinct, sum...))
+			}
+			mustPush(t, repeated, b1.next(nil, twice...))
+			mustPush(t, once, b2.next(nil, single...))
+		}
+		require.Equal(rt, dump(t, once), dump(t, repeated))
+	})
 }
 
 // A block and a row of as many weights are one problem, whatever the optimizer,

@@ -179,7 +179,9 @@ func (m *machine) Listen(addr string) (net.Listener, error) {
 	l, err := m.Network.Listen(addr)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.listeners = append(m.listeners, l)
+	if err == nil {
+		m.listeners = append(m.listeners, l)
+	}
 	return l, err
 }
 
@@ -215,7 +217,12 @@ func (m *machine) Remove(name string) error {
 func (w *world) start(name string, change ...func(*pserver.Config)) *process {
 	w.t.Helper()
 	w.processes++
-	p := &process{w: w, name: name, host: fmt.Sprintf("%s-host-%d", name, w.processes), client: w.store.Client(name), done: make(chan struct{})}
+	return w.startOn(fmt.Sprintf("%s-host-%d", name, w.processes), name, change...)
+}
+
+func (w *world) startOn(host, name string, change ...func(*pserver.Config)) *process {
+	w.t.Helper()
+	p := &process{w: w, name: name, host: host, client: w.store.Client(name), done: make(chan struct{})}
 	p.machine = &machine{FS: w.disk, Network: w.net.Host(p.host)}
 	cfg := pserver.Config{
 		Store: store.Prefixed(p.client, prefix), Network: p.machine, FS: p.machine,

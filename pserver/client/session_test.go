@@ -266,6 +266,34 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// A million rows are more than any message may hold: they come in many.
+func TestPullOfAMillionRows(t *testing.T) {
+	t.Parallel()
+	const dim, n = 17, 1_000_000
+	b := setup(t, dim, nil)
+	s := b.open(t)
+	keys := make([]uint64, n)
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	batch := b.client.NewBatch()
+	batch.Prepare([][]uint64{nil, keys})
+	tb := batch.Tables[1]
+	require.Greater(t, 4*len(tb.Rows), wire.MaxMessage)
+	last := clienttest.Row{Param: wide, Key: n - 1}
+	for _, server := range b.servers {
+		server.Set(last, slices.Repeat([]float32{3}, dim)...)
+	}
+	exchange(t, s, nil, client.PushMeta{}, batch)
+	i := slices.Index(tb.Keys, last.Key)
+	require.Equal(t, slices.Repeat([]float32{3}, dim), tb.Rows[i*dim:(i+1)*dim])
+	for _, server := range b.servers {
+		messages, largest := server.Messages()
+		require.Greater(t, messages, 4*len(tb.Rows)/2/wire.PartSize)
+		require.LessOrEqual(t, largest, wire.PartSize)
+	}
+}
+
 func TestVoidPushCarriesNoValues(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 3, nil)
