@@ -125,7 +125,7 @@ func (r *runner) within(ctx context.Context) error {
 	go func() {
 		select {
 		case err := <-failed:
-			err = fmt.Errorf("etcd in %s has failed: %w (log: %s)", r.dir.etcd(), err, r.dir.log("etcd"))
+			err = fmt.Errorf("%w: %s: %w (log: %s)", errEtcdFailed, r.dir.etcd(), err, r.dir.log("etcd"))
 			died.Store(&err)
 			cancel(err)
 		case <-ctx.Done():
@@ -137,6 +137,10 @@ func (r *runner) within(ctx context.Context) error {
 	}
 	return err
 }
+
+// errEtcdFailed: the etcd inside cannot go on. Nothing that the processes still do
+// can be listed, or handed back, without it.
+var errEtcdFailed = errors.New("etcd has failed")
 
 // throughout runs the job with the etcd at the endpoints.
 func (r *runner) throughout(ctx context.Context, endpoints []string) error {
@@ -266,6 +270,12 @@ func (r *runner) train(ctx context.Context, endpoints []string, resumed bool) er
 		return err
 	}
 	cli.OnAbort(ctx, sup.KillAll)
+	defer context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), errEtcdFailed) {
+			r.log.WithError(context.Cause(ctx)).Error("the processes are killed: what they have not saved is trained again")
+			sup.KillAll()
+		}
+	})()
 	killer := supervise.NewKiller(sup, r.opts.chaos, r.opts.chaosSeed, r.follow)
 	r.log.WithFields(logrus.Fields{"job": r.spec.Job, "pservers": r.spec.Run.Pservers, "trainers": r.spec.Run.Trainers,
 		"dir": r.dir.path, "resumed": resumed}).Info("job started")

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,8 +27,10 @@ func Usage(format string, args ...any) error {
 
 // Main runs the command that build makes with args, and returns the exit code of
 // the process. Signals are taken care of before anything else is done, and until
-// the process ends: one that comes early or late must not end it by itself.
+// the process ends: one that comes early or late must not end it by itself. That
+// a file has become too large (ulimit -f) is an error of the write.
 func Main(build func() *cobra.Command, args []string, stderr io.Writer) int {
+	signal.Ignore(syscall.SIGXFSZ)
 	ctx, abort := withAborts(context.Background())
 	ctx, _ = Signals(ctx, func() { abort(func() { os.Exit(int(job.ExitFailure)) }) })
 	return Execute(ctx, build(), args, stderr)
