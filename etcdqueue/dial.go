@@ -1,6 +1,7 @@
 package etcdqueue
 
 import (
+	"context"
 	"strings"
 
 	"starfish/internal/store"
@@ -10,7 +11,7 @@ import (
 // Dial opens the queue below prefix in an etcd cluster, for programs that use
 // the queue alone. Close also closes the connection. c.Store is ignored.
 func Dial(endpoints []string, prefix string, c Config) (*Queue, error) {
-	s, err := etcd.Dial(etcd.Config{Endpoints: endpoints, Log: c.Log})
+	s, err := etcd.Dial(context.Background(), etcd.Config{Endpoints: endpoints, Log: c.Log})
 	if err != nil {
 		return nil, err
 	}

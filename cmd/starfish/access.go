@@ -61,7 +61,8 @@ func (t *target) reach(ctx context.Context, log logrus.FieldLogger) (*place, err
 			return nil, err
 		}
 		p.job, p.checkpoints, where.Endpoints = r.Job, w.checkpoints(), r.Endpoints
-		if r.Embedded {
+		if r.Embedded { // which asks nobody who he is
+			where = cli.Etcd{Timeout: where.Timeout}
 			if where.Endpoints, p.close, err = wake(ctx, w, r, log); err != nil {
 				return nil, err
 			}

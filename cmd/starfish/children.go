@@ -20,12 +20,16 @@ func (r *runner) processes(endpoints []string) ([]supervise.Process, error) {
 	if err != nil {
 		return nil, err
 	}
+	credentials, err := r.opts.Environment()
+	if err != nil {
+		return nil, err
+	}
 	var procs []supervise.Process
 	add := func(kind, path string, n int, args ...string) {
 		for i := range n {
 			name := fmt.Sprintf("%s-%d", kind, i)
 			procs = append(procs, supervise.Process{Kind: kind, Name: name, Path: path, Log: r.dir.log(name),
-				Args: append(r.common(name, endpoints), args...), Unset: r.opts.variables})
+				Args: append(r.common(name, endpoints), args...), Unset: r.opts.variables, Env: credentials})
 		}
 	}
 	pserverArgs := []string{"--checkpoint-dir", r.dir.checkpoints()}

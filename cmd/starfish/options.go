@@ -106,6 +106,11 @@ func (o *options) validate() error {
 	if len(o.Endpoints) > 0 && o.dir == "" {
 		return cli.Usage("--etcd-endpoints needs --dir: the job stays in that etcd, and its checkpoints must stay too")
 	}
+	if len(o.Endpoints) == 0 {
+		if err := o.RefuseCredentials(); err != nil {
+			return err
+		}
+	}
 	if o.chaosText != "" {
 		var err error
 		if o.chaos, err = supervise.ParseChaos(o.chaosText, kindPserver, kindTrainer); err != nil {

@@ -144,7 +144,8 @@ var errEtcdFailed = errors.New("etcd has failed")
 
 // throughout runs the job with the etcd at the endpoints.
 func (r *runner) throughout(ctx context.Context, endpoints []string) error {
-	conn := cli.Etcd{Endpoints: endpoints, Timeout: r.opts.Timeout}
+	conn := r.opts.Etcd
+	conn.Endpoints = endpoints
 	st, closeStore, err := conn.Connect(ctx, r.log)
 	if err != nil {
 		return err

@@ -61,6 +61,9 @@ type Config struct {
 	ClientURL string
 	// Patience is how long it may take to start; default 30 s.
 	Patience time.Duration
+	// Tune changes the rest of the settings, in tests: one of several members,
+	// certificates, a small quota. nil: nothing.
+	Tune func(*embed.Config)
 	// Log gets etcd's errors, and its warnings at level debug; default: nothing.
 	Log logrus.FieldLogger
 }
@@ -190,6 +193,9 @@ func config(c Config, closing *atomic.Bool, broken *breakage) (*embed.Config, er
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = embed.CompactorModePeriodic, history
 	cfg.EnableGRPCGateway = false
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(bridge(c.Log, closing, broken))
+	if c.Tune != nil {
+		c.Tune(cfg)
+	}
 	return cfg, nil
 }
 
@@ -224,6 +230,7 @@ func (s *Server) Endpoints() []string {
 
 // Leases is how many leases there are.
 func (s *Server) Leases(ctx context.Context) (int, error) {
+	ctx = s.etcd.Server.AuthStore().WithRoot(ctx) // who may ask, if users must say who they are
 	r, err := s.etcd.Server.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
 	if err != nil {
 		return 0, fmt.Errorf("list the leases of etcd: %w", err)

@@ -28,7 +28,7 @@ func start(t *testing.T, c embedded.Config) *embedded.Server {
 
 func dial(t *testing.T, s *embedded.Server) *etcd.Store {
 	t.Helper()
-	c, err := etcd.Dial(etcd.Config{Endpoints: s.Endpoints()})
+	c, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: s.Endpoints()})
 	require.NoError(t, err)
 	return c
 }

@@ -13,6 +13,10 @@
 // may then be wrong, so the store remembers it: that request and every later
 // one ends with store.ErrHistory, as do the watches that meet it.
 //
+// Access. What is wrong with certificates, user or password is told apart from an
+// etcd that is not there (ErrTLS, ErrLogin, ErrNoUser, ErrForbidden), when the store is
+// dialled or checked. The user needs the prefix /starfish/ only.
+//
 // Close the store before the server it talks to is stopped: etcd waits for
 // the watches that are still open.
 package etcd
@@ -76,6 +80,7 @@ type Store struct {
 	timeout   time.Duration
 	clock     clock.Clock
 	history   history
+	release   context.CancelFunc // of the client's context
 
 	mu      sync.Mutex // guards closed, and watches.Add against Close
 	closed  bool
@@ -85,9 +90,10 @@ type Store struct {
 
 var _ store.Store = (*Store)(nil)
 
-// Dial makes a client. It does not wait for a connection, unless etcd asks for
-// a password: Check does.
-func Dial(c Config) (*Store, error) {
+// Dial makes a client. It does not wait for a connection, unless there is TLS, or
+// a password: certificates and password are tried, while ctx and DialTimeout
+// allow. ctx does not bound the life of the store.
+func Dial(ctx context.Context, c Config) (*Store, error) {
 	if len(c.Endpoints) == 0 {
 		return nil, errors.New("etcd: no endpoints")
 	}
@@ -97,7 +103,35 @@ func Dial(c Config) (*Store, error) {
 	if c.RequestTimeout == 0 {
 		c.RequestTimeout = defaultRequestTimeout
 	}
-	client, err := clientv3.New(clientv3.Config{
+	endpoints := strings.Join(c.Endpoints, ",")
+	if c.TLS != nil {
+		if err := Probe(ctx, c); errors.Is(err, ErrTLS) {
+			return nil, fmt.Errorf("connect to etcd at %s: %w", endpoints, err)
+		}
+	}
+	s := &Store{
+		endpoints: endpoints,
+		timeout:   c.RequestTimeout,
+		clock:     clock.System,
+		history:   history{log: c.Log},
+		stop:      make(chan struct{}),
+	}
+	var life context.Context
+	life, s.release = context.WithCancel(context.WithoutCancel(ctx))
+	free := context.AfterFunc(ctx, s.release)
+	client, err := clientv3.New(clientConfig(life, c))
+	free()
+	if err != nil {
+		s.release()
+		return nil, fmt.Errorf("connect to etcd at %s: %w", endpoints, translate(ctx, err))
+	}
+	s.client = client
+	return s, nil
+}
+
+func clientConfig(life context.Context, c Config) clientv3.Config {
+	return clientv3.Config{
+		Context:              life,
 		Endpoints:            c.Endpoints,
 		DialTimeout:          c.DialTimeout,
 		DialKeepAliveTime:    pingInterval,
@@ -110,24 +144,20 @@ func Dial(c Config) (*Store, error) {
 			Backoff:           backoff.Config{BaseDelay: minBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
 			MinConnectTimeout: c.DialTimeout,
 		})},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(c.Endpoints, ","), err)
 	}
-	return &Store{
-		client:    client,
-		endpoints: strings.Join(c.Endpoints, ","),
-		timeout:   c.RequestTimeout,
-		clock:     clock.System,
-		history:   history{log: c.Log},
-		stop:      make(chan struct{}),
-	}, nil
 }
+
+// ground is the least that a user may read: the start of all keys of starfish.
+const ground = "/starfish/"
 
 // Check makes one linearizable request, so that nil means: a cluster with a
 // leader answers. It warns of an etcd that is not supported.
 func (s *Store) Check(ctx context.Context) error {
-	if _, err := store.Lookup(ctx, s, "/starfish"); err != nil {
+	_, err := store.Lookup(ctx, s, ground)
+	if isAccess(err) {
+		return fmt.Errorf("connect to etcd at %s: %w", s.endpoints, err)
+	}
+	if err != nil {
 		return fmt.Errorf("etcd at %s does not answer: %w", s.endpoints, err)
 	}
 	s.warnOfVersion(ctx)
@@ -147,6 +177,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	err := s.client.Close()
+	s.release()
 	s.watches.Wait()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("close the etcd client: %w", err)

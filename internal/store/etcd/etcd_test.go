@@ -26,7 +26,7 @@ const patience = 20 * time.Second
 
 func dial(t *testing.T, c etcd.Config) *etcd.Store {
 	t.Helper()
-	s, err := etcd.Dial(c)
+	s, err := etcd.Dial(t.Context(), c)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -64,7 +64,7 @@ func (p *place) start(dir string) *embedded.Server {
 
 func TestNothingIsWaitedForWithoutEnd(t *testing.T) {
 	t.Parallel()
-	_, err := etcd.Dial(etcd.Config{})
+	_, err := etcd.Dial(t.Context(), etcd.Config{})
 	require.ErrorContains(t, err, "no endpoints")
 
 	silent, err := net.Listen("tcp", "127.0.0.1:0")

@@ -49,7 +49,7 @@ func (s *Store) Txn(ctx context.Context, t store.Txn) (store.Result, error) {
 // pad gives a transaction without operations something to read: etcd does not
 // evaluate the conditions of an empty one linearizably.
 func pad(t store.Txn) store.Txn {
-	key := "/"
+	key := ground
 	if len(t.If) > 0 {
 		key = t.If[0].Key
 	}

@@ -25,7 +25,7 @@ func TestNoWarningOfThisVersion(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(srv.Close)
 	log, entries := test.NewNullLogger()
-	s, err := Dial(Config{Endpoints: []string{"127.0.0.1:1", srv.Endpoints()[0]}, Log: log})
+	s, err := Dial(t.Context(), Config{Endpoints: []string{"127.0.0.1:1", srv.Endpoints()[0]}, Log: log})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, s.Close()) }()
 	require.NoError(t, s.Check(t.Context()))

@@ -31,7 +31,7 @@ func Embedded(t testing.TB) store.Store {
 // It is closed at the end of the test.
 func Dial(t testing.TB) *etcd.Store {
 	t.Helper()
-	s, err := etcd.Dial(etcd.Config{Endpoints: Endpoints(t)})
+	s, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: Endpoints(t)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s

@@ -48,7 +48,7 @@ func openEtcd(t *testing.T) Subject {
 	server, err := embedded.Start(t.Context(), embedded.Config{Dir: t.TempDir()})
 	require.NoError(t, err)
 	t.Cleanup(server.Close)
-	s, err := etcd.Dial(etcd.Config{Endpoints: server.Endpoints()})
+	s, err := etcd.Dial(t.Context(), etcd.Config{Endpoints: server.Endpoints()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return Subject{Store: s, Compact: func(rev int64) { compact(t, server, rev) }}
