@@ -179,6 +179,9 @@ run: {pservers: 2, trainers: 2}
 	return c
 }
 
+// prefix is that of the job's keys.
+func (c *cluster) prefix() string { return job.Prefix(c.spec.Job) }
+
 func (c *cluster) logger() logrus.FieldLogger {
 	l := logrus.New()
 	l.SetOutput(io.Discard)
@@ -228,7 +231,7 @@ func (c *cluster) start(p *process, run func(ctx context.Context) error) *proces
 func (c *cluster) pserver(name string, change ...func(*pserver.Config)) *process {
 	p := c.host(name)
 	cfg := pserver.Config{
-		Store: store.Prefixed(p.client, job.Prefix("test")), Network: c.net.Host(p.host), FS: c.disk,
+		Store: store.Prefixed(p.client, c.prefix()), Network: c.net.Host(p.host), FS: c.disk,
 		Log: c.logger(), Name: name,
 	}
 	for _, f := range change {
@@ -249,8 +252,8 @@ func (c *cluster) trainerAt(name string, prepare func(*fake.Client), change ...f
 	p := c.host(name)
 	prepare(p.client)
 	cfg := trainer.Config{
-		Store: store.Prefixed(p.client, job.Prefix("test")), Network: c.net.Host(p.host),
-		Log: c.logger(), Job: "test", Spec: c.spec, Name: name, Models: c.models,
+		Store: store.Prefixed(p.client, c.prefix()), Network: c.net.Host(p.host),
+		Log: c.logger(), Job: c.spec.Job, Spec: c.spec, Name: name, Models: c.models,
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -298,7 +301,7 @@ func (c *cluster) dump() string {
 func (c *cluster) result() job.Result {
 	c.t.Helper()
 	var r job.Result
-	kv, err := store.Lookup(c.ctx, c.store, job.Prefix("test")+job.KeyResult)
+	kv, err := store.Lookup(c.ctx, c.store, c.prefix()+job.KeyResult)
 	require.NoError(c.t, err)
 	require.True(c.t, kv.Exists(), "no result: %s", c.dump())
 	require.NoError(c.t, json.Unmarshal(kv.Value, &r))
@@ -306,7 +309,7 @@ func (c *cluster) result() job.Result {
 }
 
 func (c *cluster) state() etcdqueue.State {
-	kv, err := store.Lookup(c.ctx, c.store, job.Prefix("test")+"state")
+	kv, err := store.Lookup(c.ctx, c.store, c.prefix()+"state")
 	require.NoError(c.t, err)
 	s, err := etcdqueue.DecodeState(kv)
 	require.NoError(c.t, err)
@@ -336,7 +339,7 @@ func (c *cluster) exact(n int, seen map[uint64]int64) {
 // export reads the newest checkpoint of every shard.
 func (c *cluster) export() map[string]string {
 	c.t.Helper()
-	st := store.Prefixed(c.store, job.Prefix("test"))
+	st := store.Prefixed(c.store, c.prefix())
 	j, err := job.Load(c.ctx, st)
 	require.NoError(c.t, err)
 	metas, _, err := checkpoint.ListAll(c.ctx, st, c.spec.Shards)
@@ -480,7 +483,7 @@ func (c *cluster) reopened() int64 { return c.totals().Reopened }
 
 // totals are the sums of the lanes.
 func (c *cluster) totals() etcdqueue.Totals {
-	q, err := etcdqueue.New(etcdqueue.Config{Store: store.Prefixed(c.store, job.Prefix("test"))})
+	q, err := etcdqueue.New(etcdqueue.Config{Store: store.Prefixed(c.store, c.prefix())})
 	require.NoError(c.t, err)
 	defer q.Close()
 	totals, _, err := q.Totals(c.ctx)
@@ -508,7 +511,7 @@ func (c *cluster) heal(after time.Duration, ps ...*process) {
 // untilTaken waits for the first take.
 func (c *cluster) untilTaken() {
 	for {
-		kvs, _, err := store.List(c.ctx, c.store, job.Prefix("test")+"queue/", job.Prefix("test")+"queue0")
+		kvs, _, err := store.List(c.ctx, c.store, c.prefix()+"queue/", job.Prefix("test")+"queue0")
 		require.NoError(c.t, err)
 		if len(kvs) > 0 {
 			return

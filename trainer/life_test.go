@@ -19,7 +19,7 @@ import (
 // lease, and no other key is.
 func (c *cluster) leased() {
 	c.t.Helper()
-	prefix := job.Prefix("test")
+	prefix := c.prefix()
 	kvs, _, err := store.List(c.ctx, c.store, prefix, store.PrefixEnd(prefix))
 	require.NoError(c.t, err)
 	for _, kv := range kvs {
@@ -134,13 +134,16 @@ func TestEverybodyDies(t *testing.T) {
 		c.spec.Checkpoint.Interval = time.Second
 		all := []*process{c.pserver("pserver-0"), c.pserver("pserver-1"), c.trainer("trainer-0"), c.trainer("trainer-1")}
 		c.until("the second pass", func() bool { return c.totals().Complete > 5 && c.state().Pass == 1 })
-		for _, p := range all {
+		for _, p := range all[:3] {
 			c.kill(p)
 		}
+		all[3].cancel() // the last one leaves in order
+		<-all[3].done
 		done := c.totals().Complete
 		time.Sleep(time.Hour)
 		require.Equal(t, 1, c.state().Pass)
 		require.Equal(t, done, c.totals().Complete)
+		require.Equal(t, etcdqueue.PhaseTraining, c.state().Phase, "that nobody works is no end")
 		require.Zero(t, c.store.Leases())
 		c.pserver("other-0")
 		c.trainer("other-1")

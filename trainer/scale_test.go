@@ -2,6 +2,9 @@ package trainer_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +17,7 @@ import (
 	"starfish/job"
 	"starfish/pserver"
 	"starfish/trainer"
+	"starfish/trainer/model"
 )
 
 // Plans of another number of processes come faster than they are carried out:
@@ -201,7 +205,7 @@ func TestStewardOfMany(t *testing.T) {
 
 // steward is the process of ps that holds the key, nil if none does.
 func (c *cluster) steward(ps []*process) *process {
-	kv, err := store.Lookup(c.ctx, c.store, job.Prefix("test")+"steward")
+	kv, err := store.Lookup(c.ctx, c.store, c.prefix()+"steward")
 	require.NoError(c.t, err)
 	for _, p := range ps {
 		if kv.Exists() && p.trainer.Status().Steward {
@@ -214,4 +218,142 @@ func (c *cluster) steward(ps []*process) *process {
 		}
 	}
 	return nil
+}
+
+// Two jobs of one store and one network have processes of the same names, which
+// die and come back: neither job notices the other one.
+func TestTwoJobsOfOneStore(t *testing.T) {
+	file, seen := records(t, 1000)
+	synctest.Test(t, func(t *testing.T) {
+		one, two := slowCluster(t, file, 2), slowCluster(t, file, 3)
+		two.spec.Job, two.store, two.net, two.hosts = "test-2", one.store, one.net, 100
+		jobs, running := []*cluster{one, two}, map[*cluster]map[string]*process{}
+		for _, c := range jobs {
+			running[c] = map[string]*process{}
+			for _, name := range members {
+				running[c][name] = c.begin(name)
+			}
+		}
+		for i := range 6 {
+			c, name := jobs[i%2], members[i%4]
+			time.Sleep(time.Second)
+			require.False(t, c.state().Phase.Ended())
+			c.kill(running[c][name])
+			running[c][name] = c.begin(name)
+		}
+		for _, c := range jobs {
+			c.wait()
+			c.exact(1000, seen)
+			require.Zero(t, c.totals().Failed)
+		}
+		require.NotEqual(t, one.result().UUID, two.result().UUID)
+		for key := range one.store.Dump() {
+			require.True(t, strings.HasPrefix(key, one.prefix()) != strings.HasPrefix(key, two.prefix()), key)
+		}
+	})
+}
+
+// tardy is the count model as one that takes three seconds for a batch.
+type tardy struct{ model.Model }
+
+func newTardy(spec *job.Spec) (model.Model, error) {
+	m, err := newPulled(spec)
+	return tardy{m}, err
+}
+
+func (m tardy) Gradient(s *model.Step) float64 {
+	time.Sleep(3 * time.Second)
+	return m.Model.Gradient(s)
+}
+
+// A trainer is cut off from the store, from the pservers, or from both, for five
+// minutes, and lives on. It is back soon after, as another incarnation if its
+// lease has ended; its chunks were done by others, and nothing twice.
+func TestCutOffForLong(t *testing.T) {
+	file, seen := records(t, 2000)
+	for name, cut := range map[string]struct{ store, network bool }{
+		"store": {store: true}, "pservers": {network: true}, "both": {true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := slowCluster(t, file, 4)
+				c.models = map[string]trainer.Builder{model.Count: newTardy}
+				c.pserver("pserver-0")
+				c.pserver("pserver-1")
+				c.trainer("trainer-0")
+				victim := c.trainer("trainer-1")
+				c.until("it works", func() bool { return victim.trainer.Status().Batches > 0 && c.holds("trainer-1") != "" })
+				was := victim.trainer.Status()
+				victim.client.Partition(cut.store)
+				c.net.Silence(victim.host, cut.network)
+				time.Sleep(5 * time.Minute)
+				require.False(t, c.state().Phase.Ended())
+				if cut.store {
+					require.Empty(t, c.holds("trainer-1"), "it is thought to be gone")
+				}
+				done := victim.trainer.Status().Batches
+				c.heal(0, victim)
+				time.Sleep(30 * time.Second)
+				now := victim.trainer.Status()
+				require.Equal(t, cut.store, was.Incarnation != now.Incarnation)
+				require.Greater(t, now.Batches, done, "it works again")
+				c.wait()
+				c.exact(2000, seen)
+			})
+		})
+	}
+}
+
+// A pserver is killed and comes back at another address: the trainers use it at
+// once.
+func TestPserverMoves(t *testing.T) {
+	file, seen := records(t, 1000)
+	synctest.Test(t, func(t *testing.T) {
+		c := slowCluster(t, file, 2)
+		old := c.pserver("pserver-0")
+		c.pserver("pserver-1")
+		c.trainer("trainer-0")
+		c.trainer("trainer-1")
+		c.until("some work", func() bool { return c.totals().Complete > 3 })
+		c.kill(old)
+		moved := c.pserver("pserver-0")
+		require.NotEqual(t, old.host, moved.host)
+		c.until("it is registered", func() bool { return moved.server.Status().Registered })
+		registered := time.Now()
+		c.until("it is used", func() bool {
+			for _, s := range moved.server.Status().Shards {
+				if s.Serving && s.Batches > 0 {
+					return true
+				}
+			}
+			return false
+		})
+		require.Less(t, time.Since(registered), 2*time.Second)
+		c.wait()
+		c.exact(1000, seen)
+	})
+}
+
+// Two rows on five pservers with a shard each: most have nothing, and are saved,
+// lost, loaded and exported like the others.
+func TestMorePserversThanRows(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "two")
+	const n = 400
+	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("1 7:1\n0 8:1\n", n/2)), 0o600))
+	synctest.Test(t, func(t *testing.T) {
+		c := slowCluster(t, file, 3)
+		c.spec.Shards, c.spec.Run.Pservers, c.spec.Checkpoint.Interval = 5, 5, time.Second
+		var ps []*process
+		for i := range 5 {
+			ps = append(ps, c.pserver(fmt.Sprintf("pserver-%d", i)))
+		}
+		c.trainer("trainer-0")
+		c.until("each has a checkpoint", func() bool { return c.totals().Complete > 2 && c.checkpointsBelow(1) == nil })
+		for i, p := range ps {
+			c.kill(p)
+			c.pserver(fmt.Sprintf("pserver-%d", i))
+		}
+		c.wait()
+		c.exact(n, map[uint64]int64{7: n / 2, 8: n / 2})
+	})
 }

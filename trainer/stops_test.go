@@ -52,7 +52,7 @@ func undisturbed(t *testing.T, file string) (took time.Duration) {
 // holds is what the store has under a name: a registration, chunks that are
 // Pending, a shard; empty if there is nothing.
 func (c *cluster) holds(name string) string {
-	prefix := job.Prefix("test")
+	prefix := c.prefix()
 	dump := c.store.Dump()
 	for key, value := range dump {
 		key = strings.TrimPrefix(key, prefix)
@@ -135,7 +135,7 @@ func TestKilledAtTheEnd(t *testing.T) {
 				struck := make(chan struct{})
 				var once sync.Once
 				strike := func(op, key string) error {
-					if op != "put" || key != job.Prefix("test")+job.KeyResult {
+					if op != "put" || key != c.prefix()+job.KeyResult {
 						return nil
 					}
 					once.Do(func() { close(struck) })
