@@ -73,6 +73,40 @@ func TestRequestsFitIntoEtcd(t *testing.T) {
 	require.Equal(t, []int{1, 1}, []int{s.Floor, s.Reopened[0]})
 }
 
+// TestManyChunksComeBack: of 100,000 chunks, which nobody has had to write into
+// the store, a taker has 5000 when it dies; they come back in one go, and no
+// record is larger than a few hundred bytes.
+func TestManyChunksComeBack(t *testing.T) {
+	t.Parallel()
+	const all, lost = 100_000, 5000
+	st := storetest.Embedded(t)
+	q, err := New(Config{Store: st, Passes: 1, Name: "a", Incarnation: "a"})
+	require.NoError(t, err)
+	defer q.Close()
+	require.NoError(t, q.Create(t.Context(), Manifest{Chunks: all}))
+	kvs, _, err := store.List(t.Context(), st, "", store.PrefixEnd("q"))
+	require.NoError(t, err)
+	require.Len(t, kvs, 1, "the pass; and state")
+	taken := 0
+	for taken < lost {
+		tasks, err := q.Take(t.Context(), lost-taken)
+		require.NoError(t, err)
+		taken += len(tasks)
+	}
+	n, err := q.Requeue(t.Context(), registry())
+	require.NoError(t, err)
+	require.Equal(t, lost, n)
+	totals, _, err := q.Totals(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, all, totals.Todo)
+	require.EqualValues(t, lost, totals.Requeued)
+	kvs, _, err = store.List(t.Context(), st, "queue/", store.PrefixEnd("queue/"))
+	require.NoError(t, err)
+	for _, kv := range kvs {
+		require.Less(t, len(kv.Value), 400, kv.Key)
+	}
+}
+
 // TestPassesTurnFast: a small job goes through its passes without waiting for
 // anybody's clock. Two takers and a steward do 20 passes of 36 chunks.
 func TestPassesTurnFast(t *testing.T) {

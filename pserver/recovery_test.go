@@ -599,3 +599,31 @@ func chaos(w *world, seed uint64) {
 	require.Equal(w.t, etcdqueue.PhaseComplete, w.state().Phase)
 	w.checkCounts()
 }
+
+// Whatever flags a pserver is started with, the state of one that was killed
+// comes back: no flag is a way around it.
+func TestRecoveryWithEveryFlag(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pserver.Recovery{"", pserver.RecoveryAuto, pserver.RecoveryAlways, pserver.RecoveryNever} {
+		for flags := range 4 {
+			takeover, reinit := flags&1 > 0, flags&2 > 0
+			t.Run(fmt.Sprintf("recovery %q, takeover %v, allow-reinit %v", mode, takeover, reinit), func(t *testing.T) {
+				t.Parallel()
+				inWorld(t, options{pservers: 1}, func(t *testing.T, w *world) {
+					flags := func(c *pserver.Config) { c.Recovery, c.Takeover, c.AllowReinit = mode, takeover, reinit }
+					p := w.start("pserver-0", flags)
+					w.serving(p)
+					w.until(3)
+					w.eventually("a checkpoint", func() bool {
+						return len(w.metas(0)) > 0 && w.metas(0)[0].Batches >= 3*batches
+					})
+					p.kill()
+					p = w.start("pserver-0", flags)
+					w.serving(p)
+					require.GreaterOrEqual(t, p.Status().Shards[0].Batches, int64(3*batches), "loaded")
+					w.finish(p)
+				})
+			})
+		}
+	}
+}

@@ -373,3 +373,44 @@ func TestOneOfManyGetsTheName(t *testing.T) {
 		require.Equal(t, 1, alive)
 	})
 }
+
+// A member that comes and goes, in order, killed or superseded, twenty times,
+// touches no key of others; each key that says that somebody lives is under a
+// lease that lives.
+func TestOthersAreLeftAlone(t *testing.T) {
+	simulated(t, func(t *testing.T, w *world) {
+		others := w.pserver("a")
+		w.claim(others, 0, 2)
+		trainer := w.config("t")
+		trainer.Role = Trainers
+		w.register(trainer)
+		state := func(key string) store.KV {
+			kv, err := store.Lookup(t.Context(), w.st, key)
+			require.NoError(t, err)
+			return kv
+		}
+		before := map[string]int64{}
+		for _, key := range []string{"pservers/a", "trainers/t", specKey} {
+			before[key] = state(key).ModRev
+		}
+		owned := w.view()
+		for i := range 20 {
+			m := w.pserver("b")
+			w.claim(m, 1)
+			require.Equal(t, m.Lease(), state("pservers/b").Lease)
+			switch i % 3 {
+			case 0:
+				require.NoError(t, m.Close(t.Context()))
+			case 1:
+				w.fake.ExpireLease(m.Lease())
+			} // else the next one supersedes it
+			for key, rev := range before {
+				require.Equal(t, rev, state(key).ModRev, key)
+			}
+			v := w.view()
+			require.Equal(t, owned.Shards[0], v.Shards[0])
+			require.Equal(t, owned.Shards[2], v.Shards[2])
+		}
+		require.True(t, others.Alive())
+	})
+}
