@@ -91,9 +91,13 @@ func othersIn(l Lane, incarnation string) bool {
 // its transaction has a condition.
 const maxSkipped = 64
 
-// quarantine has, for each quarantined chunk, the mod revision of its record; 0
-// if that is not known yet.
+// quarantine has, for each quarantined chunk, the mod revision of its record, or
+// unread.
 type quarantine map[int64]int64
+
+// unread stands for the revision of a record that was not read yet. No record has
+// it, so a take that relies on it fails, and brings the record.
+const unread = -1
 
 // has tells whether a chunk is in it.
 func (q quarantine) has(chunk int64) bool {

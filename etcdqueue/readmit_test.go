@@ -1,9 +1,12 @@
 package etcdqueue
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"starfish/internal/store"
 )
 
 // quarantined is a queue whose chunks of the first pass are all complete but
@@ -100,4 +103,64 @@ func TestManyQuarantinedChunksAreSkipped(t *testing.T) {
 		require.ElementsMatch(t, []int64{7, 299}, chunks(drain(t, w.open("b"), 10)))
 		require.EqualValues(t, 596, w.totals().Failed)
 	}
+}
+
+// TestFailThatCameToNothing: a last failure that was worked out, lost, and then
+// not needed, because the chunk was taken back meanwhile, leaves no belief behind
+// that the chunk is in quarantine.
+func TestFailThatCameToNothing(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 1, Config{Lanes: 1, MaxFailures: 1})
+	q, client := w.client("q")
+	task := mustTake(t, q, 1)[0]
+	hits := 0
+	client.Fail(serial(func(op, key string) error {
+		err := once("put", "queue/", 0, &hits)(op, key)
+		if err != nil {
+			_, requeueErr := w.open("steward").Requeue(t.Context(), registry())
+			require.NoError(t, requeueErr)
+		}
+		return err
+	}))
+	require.NoError(t, q.Fail(t.Context(), task, "bad", nil), "it cannot know whether it was that which ended its take")
+	require.Equal(t, 1, hits)
+	tasks, err := q.Take(t.Context(), 1)
+	require.NoError(t, err)
+	require.Len(t, tasks, 1)
+	require.Zero(t, w.totals().Failed)
+}
+
+// deaf is a store whose watches bring nothing.
+type deaf struct{ store.Store }
+
+func (deaf) Watch(ctx context.Context, _, _ string, _ int64) <-chan store.WatchResponse {
+	out := make(chan store.WatchResponse)
+	go func() {
+		defer close(out)
+		<-ctx.Done()
+	}()
+	return out
+}
+
+// TestQuarantinedByItselfAndReadmitted: a taker that has put a chunk into
+// quarantine, and has heard of nothing since, does not skip the chunk after it was
+// taken back.
+func TestQuarantinedByItselfAndReadmitted(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 1, Config{Lanes: 1, MaxFailures: 1})
+	c := w.config
+	c.Store, c.Name, c.Incarnation = deaf{w.job()}, "q", "q"
+	q, err := New(c)
+	require.NoError(t, err)
+	t.Cleanup(q.Close)
+	require.NoError(t, q.Fail(t.Context(), mustTake(t, q, 1)[0], "bad", nil))
+	require.EqualValues(t, 1, w.totals().Failed)
+	_, err = w.open("operator").Readmit(t.Context(), []int64{0})
+	require.NoError(t, err)
+	_, err = q.reread(t.Context(), []laneID{{0, 0}}) // as a report on another chunk does
+	require.NoError(t, err)
+	tasks, err := q.Take(t.Context(), 1)
+	require.NoError(t, err)
+	require.Len(t, tasks, 1)
+	require.Zero(t, w.totals().Failed)
 }

@@ -66,7 +66,7 @@ func (q *Queue) prospect(ctx context.Context, s State, passes map[int]*passView)
 	if now := passes[s.Pass]; now != nil {
 		sums = Sum(now.all())
 		if s.Phase == PhaseTraining && now.open == 0 && allFailed(sums) {
-			after.Phase = PhaseFailed
+			after.Phase, after.Pass = PhaseFailed, s.Pass // no other pass begins
 			after.Reason, err = q.whyAllFailed(ctx, s.Pass)
 		}
 	}

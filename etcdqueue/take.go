@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"starfish/internal/ranges"
 	"starfish/internal/store"
 )
 
@@ -18,9 +19,9 @@ type grant struct {
 // takes is what a handle remembers of its takes. It lets it find again what it
 // took without being told.
 type takes struct {
-	// granted counts, for each take, the tasks that were handed out and not
+	// granted has, for each take, the positions that were handed out and not
 	// reported on.
-	granted map[grant]int
+	granted map[grant]ranges.Set
 	// doubt has the lanes whose record a take without an answer may have
 	// written, with the revision that it compared. It is settled when the
 	// record is seen at a later one.
@@ -32,20 +33,27 @@ type takes struct {
 }
 
 func newTakes() takes {
-	return takes{granted: make(map[grant]int), doubt: make(map[laneID]int64), unsure: make(map[Task]bool)}
+	return takes{granted: make(map[grant]ranges.Set), doubt: make(map[laneID]int64), unsure: make(map[Task]bool)}
 }
 
 func (t *takes) hand(tasks []Task) {
 	for _, task := range tasks {
-		t.granted[grant{task.id(), task.Token}]++
+		g := grant{task.id(), task.Token}
+		at := t.granted[g]
+		at.Add(task.Position)
+		t.granted[g] = at
 	}
 }
 
-// settle forgets a task that was reported on or is not ours any more.
+// settle forgets a task that was reported on or is not ours any more. That may
+// happen to a task more than once.
 func (t *takes) settle(task Task) {
 	g := grant{task.id(), task.Token}
-	if t.granted[g]--; t.granted[g] <= 0 {
+	at := t.granted[g]
+	if at.Remove(task.Position); at.IsEmpty() {
 		delete(t.granted, g)
+	} else {
+		t.granted[g] = at
 	}
 	delete(t.unsure, task)
 }
@@ -308,7 +316,7 @@ func (q *Queue) adoptLocked(id laneID, p *passView) {
 	}
 	delete(q.takes.doubt, id)
 	for _, e := range s.lane.Pending {
-		if e.Incarnation != q.c.Incarnation || q.takes.granted[grant{id, e.Token}] > 0 {
+		if e.Incarnation != q.c.Incarnation || !q.takes.granted[grant{id, e.Token}].IsEmpty() {
 			continue
 		}
 		var tasks []Task

@@ -73,11 +73,13 @@ func (q *Queue) Complete(ctx context.Context, done []Done, guards ...store.Cmp) 
 func (q *Queue) Fail(ctx context.Context, t Task, reason string, detail json.RawMessage) error {
 	quarantine := false
 	err := q.report(ctx, []Task{t}, verb{name: "fail", do: func(_ int, l Lane, unsure bool) (Lane, []store.Op, verdict) {
-		after, full, ok := l.Fail(t.Position, q.holder(t), q.c.MaxFailures)
-		if !ok && unsure {
+		var after Lane
+		var ok bool
+		// An earlier attempt may have come to another end.
+		if after, quarantine, ok = l.Fail(t.Position, q.holder(t), q.c.MaxFailures); !ok && unsure {
 			return l, nil, already
 		}
-		if quarantine = full; !full {
+		if !quarantine {
 			return after, nil, staleUnless(ok)
 		}
 		record := FailedChunk{
@@ -89,7 +91,7 @@ func (q *Queue) Fail(ctx context.Context, t Task, reason string, detail json.Raw
 	if err == nil && quarantine {
 		q.mu.Lock()
 		if !q.view.failed.has(t.Chunk) {
-			q.view.failed[t.Chunk] = 0
+			q.view.failed[t.Chunk] = unread
 		}
 		q.mu.Unlock()
 	}

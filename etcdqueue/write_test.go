@@ -325,6 +325,20 @@ func TestFailuresAreCounted(t *testing.T) {
 	require.Equal(t, "every chunk of pass 0 failed; chunk 0: reason 2", s.Reason)
 }
 
+// TestAllChunksFail: a job that fails so stays in the pass that it failed in.
+func TestAllChunksFail(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 1, Config{Lanes: 1, MaxFailures: 1, Passes: 2})
+	q := w.open("q")
+	require.NoError(t, q.Fail(t.Context(), mustTake(t, q, 1)[0], "bad", nil))
+	s, err := q.Turn(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, PhaseFailed, s.Phase)
+	require.Zero(t, w.state().Pass)
+	_, err = q.Manifest(t.Context(), 1)
+	require.ErrorIs(t, err, ErrNoPass)
+}
+
 // TestStrangeTasks: reports on chunks that are nobody's do no harm.
 func TestStrangeTasks(t *testing.T) {
 	t.Parallel()

@@ -74,6 +74,12 @@ func oneState() []Mutant {
 			Package: "./etcdqueue", Run: "TestScheduleTranscripts",
 		},
 		{
+			Name: "a-failure-that-came-to-nothing-counts", Invariant: 2,
+			Breaks: "a taker believes that a chunk is in quarantine because it once meant to put it there, and moves it to Failed without a record",
+			File:   "etcdqueue/write.go", Old: "if after, quarantine, ok = l.Fail(", New: "if after, _, ok = l.Fail(t.Position, q.holder(t), q.c.MaxFailures); ok {\n\t\t\t_, quarantine, _ = l.Fail(t.Position, q.holder(t), q.c.MaxFailures)\n\t\t}\n\t\tif after, _, ok = l.Fail(",
+			Package: "./etcdqueue", Run: "TestFailThatCameToNothing",
+		},
+		{
 			Name: "a-lane-is-not-checked", Invariant: 2,
 			Breaks: "a record that has a position twice is believed",
 			File:   "etcdqueue/lane.go", Old: "n != size || !all.Equal(ranges.Of(0, size-1))", New: "n < 0",
@@ -142,6 +148,24 @@ func exactlyOnce() []Mutant {
 			Package: "./pserver/ledger", Run: "TestTable|TestAgainstModel",
 		},
 		{
+			Name: "an-old-token-completes", Invariant: 4,
+			Breaks: "a report counts although the chunk was taken back and taken anew since",
+			File:   "etcdqueue/lane.go", Old: "e.Incarnation == h.Incarnation && e.Token == h.Token && e.At", New: "e.Incarnation == h.Incarnation && e.At",
+			Package: "./etcdqueue", Run: "TestHistories",
+		},
+		{
+			Name: "complete-whatever-the-guards-say", Invariant: 3,
+			Breaks: "the queue writes a Complete whose guards do not hold",
+			File:   "etcdqueue/write.go", Old: "verb{name: \"complete\", guards: guards, do", New: "verb{name: \"complete\", do",
+			Package: "./etcdqueue", Run: "TestHistories",
+		},
+		{
+			Name: "complete-is-complete", Invariant: 4,
+			Breaks: "who comes too late with a chunk that another has completed is told that it was him",
+			File:   "etcdqueue/write.go", Old: "if !ok && unsure && (l.V == 0", New: "if !ok && (l.V == 0",
+			Package: "./etcdqueue", Run: "TestHistories",
+		},
+		{
 			Name: "sums-are-added-again", Invariant: 4,
 			Breaks: "records of a reopened chunk count twice",
 			File:   "etcdqueue/lane.go", Old: "if l.Again.Contains(position) {", New: "if false {",
@@ -169,13 +193,13 @@ func exactlyOnce() []Mutant {
 			Name: "draining-before-the-list-is-empty", Invariant: 4,
 			Breaks: "the job drains while an earlier pass has reopened chunks",
 			File:   "etcdqueue/turn.go", Old: "case len(s.Reopened) == 0:", New: "case true:",
-			Package: "./etcdqueue", Run: "TestScheduleTranscripts|TestTurned|TestWalk",
+			Package: "./etcdqueue", Run: "TestHistories|TestScheduleTranscripts|TestTurned|TestWalk",
 		},
 		{
 			Name: "reopen-beside-the-state", Invariant: 4,
 			Breaks: "a reopen that is decided before a turn is written after it",
 			File:   "etcdqueue/reopen.go", Old: "conds := []store.Cmp{s.Guard()}", New: "conds := []store.Cmp{}",
-			Package: "./etcdqueue", Run: "TestScheduleTranscripts|TestReopen",
+			Package: "./etcdqueue", Run: "TestHistories|TestScheduleTranscripts|TestReopen",
 		},
 		{
 			Name: "what-failed-is-not-asked-again", Invariant: 4,
