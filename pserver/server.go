@@ -355,9 +355,10 @@ func (s *service) Stats(context.Context, *pb.StatsRequest) (*pb.StatsResponse, e
 		}
 		st := h.core.Stats()
 		h.mu.Lock()
-		recovered := h.recovered
+		recovered, doing, saving := h.recovered, h.step, h.saving
 		h.mu.Unlock()
 		out := &pb.ShardStats{
+			Doing: doing, CheckpointError: errorText(saving),
 			Shard: uint32(h.shard), Generation: h.generation,
 			Batches: st.Total.Batches, Skipped: st.Total.Skipped, Lost: st.Total.Lost,
 			Duplicates: st.Summary.Duplicates, Replayed: st.Summary.Replayed,

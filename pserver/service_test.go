@@ -242,6 +242,8 @@ func TestUnaryCalls(t *testing.T) {
 		require.Len(t, st.Shards, shards)
 		require.GreaterOrEqual(t, st.Shards[0].Batches, int64(2*batches))
 		require.Len(t, st.Shards[0].Passes, 1)
+		require.Equal(t, "serving", st.Shards[0].Doing)
+		require.Empty(t, st.Shards[0].CheckpointError)
 
 		lanes, _, _, err := w.queue.Lanes(t.Context(), 0)
 		require.NoError(t, err)

@@ -81,9 +81,7 @@ func (s *Server) shardStatus(h *held) ShardStatus {
 		path, age := h.saved.meta.Path, s.cfg.Clock.Now().Sub(h.saved.at).Seconds()
 		st.Checkpoint, st.CheckpointAge = &path, &age
 	}
-	if h.saving != nil {
-		st.CheckpointError = h.saving.Error()
-	}
+	st.CheckpointError = errorText(h.saving)
 	h.mu.Unlock()
 	if !h.loaded.Load() {
 		return st
@@ -96,6 +94,13 @@ func (s *Server) shardStatus(h *held) ShardStatus {
 	st.Duplicates, st.Replayed, st.Passes = c.Summary.Duplicates, c.Summary.Replayed, c.Summary.Passes
 	st.Rows, st.Bytes = c.Rows, c.Bytes
 	return st
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // Ready tells why the pserver does not do what it should, nil if it does. A

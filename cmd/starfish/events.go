@@ -92,7 +92,7 @@ func (e *events) see(now, started time.Time, m *meter) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if now.Sub(e.progress) < lossEvery {
+	if now.Sub(e.progress) < hearEvery {
 		return
 	}
 	e.progress = now

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"starfish/etcdqueue"
 	"starfish/internal/clock"
 	"starfish/internal/membership"
@@ -214,34 +216,67 @@ func prefixRange(role string) store.Op {
 	return store.Range(prefix, store.PrefixEnd(prefix), 0)
 }
 
-// loss asks a pserver for the mean loss of a pass so far; NaN if there is no
-// answer.
-func (f *follower) loss(ctx context.Context, pass int) float64 {
-	view, err := membership.ReadView(ctx, f.st)
-	if err != nil {
-		return math.NaN()
-	}
-	for _, o := range view.Shards {
-		if o.Owned() {
-			return f.askLoss(ctx, o.Address, pass)
-		}
-	}
-	return math.NaN()
+// heard is what the owners of a job's shards say.
+type heard struct {
+	loss  float64 // mean of a pass so far; NaN if nobody tells
+	saves saves
 }
 
-func (f *follower) askLoss(ctx context.Context, address string, pass int) float64 {
-	shards, err := shardStats(ctx, transport.TCP, address)
+// hear asks every pserver.
+func (f *follower) hear(ctx context.Context, pass int) heard {
+	h := heard{loss: math.NaN()}
+	view, err := membership.ReadView(ctx, f.st)
 	if err != nil {
-		return math.NaN()
+		return h
 	}
-	for _, s := range shards {
-		for _, p := range s.Passes {
-			if int(p.Pass) == pass && p.Weight > 0 {
-				return p.Loss / p.Weight
+	var addresses []string
+	for _, o := range view.Shards {
+		if o.Owned() {
+			addresses = append(addresses, o.Address)
+		}
+	}
+	stats, _ := statsOf(ctx, transport.TCP, addresses)
+	for i, o := range view.Shards {
+		st := stats[i]
+		if st == nil || st.Generation != o.Generation {
+			continue
+		}
+		h.saves.note(i, o.Name, st)
+		for _, p := range st.Passes {
+			if math.IsNaN(h.loss) && int(p.Pass) == pass && p.Weight > 0 {
+				h.loss = p.Loss / p.Weight
 			}
 		}
 	}
-	return math.NaN()
+	return h
+}
+
+// statsOf asks the pservers at addresses for the sums of their shards, each
+// once: by shard, and of two that claim a shard the later one. answered tells
+// which addresses have answered.
+func statsOf(ctx context.Context, n transport.Network, addresses []string) (stats map[int]*pb.ShardStats, answered map[string]bool) {
+	var g errgroup.Group
+	g.SetLimit(askedAtOnce)
+	var mu sync.Mutex
+	stats, answered = make(map[int]*pb.ShardStats), make(map[string]bool)
+	addresses = slices.Clone(addresses)
+	slices.Sort(addresses)
+	for _, address := range slices.Compact(addresses) {
+		g.Go(func() error {
+			shards, err := shardStats(ctx, n, address)
+			mu.Lock()
+			defer mu.Unlock()
+			answered[address] = err == nil
+			for _, st := range shards {
+				if other := stats[int(st.Shard)]; other == nil || other.Generation < st.Generation {
+					stats[int(st.Shard)] = st
+				}
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // what did not answer is noted
+	return stats, answered
 }
 
 // shardStats asks a pserver for the sums of its shards.

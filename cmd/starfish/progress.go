@@ -18,6 +18,7 @@ type sight struct {
 	loss     float64 // of the current pass so far; NaN if unknown
 	pservers int     // registered
 	trainers int
+	waits    string // what the job waits for, or what is the matter; "" if nothing is
 }
 
 // meter turns sights into a rate and a time to the end.
@@ -87,6 +88,9 @@ func (m *meter) line() string {
 		}
 	}
 	parts = append(parts, fmt.Sprintf("%d pservers, %d trainers", s.pservers, s.trainers))
+	if s.waits != "" {
+		parts = append(parts, s.waits)
+	}
 	return strings.Join(parts, "  ")
 }
 

@@ -15,6 +15,7 @@ import (
 	"starfish/etcdqueue"
 	"starfish/internal/cli"
 	"starfish/internal/clock"
+	"starfish/internal/remind"
 	"starfish/internal/store"
 	"starfish/internal/store/embedded"
 	"starfish/internal/supervise"
@@ -26,8 +27,8 @@ import (
 // The rhythm of a run.
 const (
 	lookEvery = 250 * time.Millisecond // the live line
-	lossEvery = time.Second
-	logEvery  = 10 * time.Second // where there is no live line
+	hearEvery = time.Second            // what the pservers say
+	logEvery  = 10 * time.Second       // where there is no live line
 	// For processes to end by themselves once the job has ended, well or not.
 	lingerAfter  = 30 * time.Second
 	inUseFor     = 5 * time.Second // a directory that somebody looks into
@@ -340,7 +341,7 @@ func (r *runner) jobEnded(ctx context.Context) bool {
 // watch shows the progress until the job has ended, and then sees to it that
 // the processes end too.
 func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) error {
-	d := display{runner: r, loss: math.NaN()}
+	d := display{runner: r, heard: heard{loss: math.NaN()}}
 	for {
 		s, state, err := r.follow.look(ctx)
 		switch {
@@ -362,21 +363,23 @@ func (r *runner) watch(ctx context.Context, stop context.CancelCauseFunc) error 
 // display shows what is seen of the job.
 type display struct {
 	*runner
-	meter  meter
-	loss   float64 // the last one that was learnt
-	lossAt time.Time
-	logAt  time.Time
+	meter   meter
+	heard   heard // by the last one that told a loss
+	heardAt time.Time
+	logAt   time.Time
+	trouble remind.Reminder
 }
 
 func (d *display) show(ctx context.Context, s sight) {
 	now := d.clk.Now()
-	if now.Sub(d.lossAt) >= lossEvery {
-		d.lossAt = now
-		if loss := d.follow.loss(ctx, s.pass); !math.IsNaN(loss) {
-			d.loss = loss
-		}
+	if now.Sub(d.heardAt) >= hearEvery {
+		d.heardAt = now
+		d.hear(ctx, s.pass)
 	}
-	s.loss = d.loss
+	s.loss, s.waits = d.heard.loss, d.heard.saves.trouble()
+	if s.phase == string(etcdqueue.PhaseDraining) {
+		s.waits = d.heard.saves.waits()
+	}
 	d.meter.see(now, s)
 	d.scr.show(d.meter.line())
 	d.events.see(now, d.started, &d.meter)
@@ -386,6 +389,27 @@ func (d *display) show(ctx context.Context, s sight) {
 	}
 	d.logAt = now
 	d.log.Info(d.meter.line())
+}
+
+// hear asks the pservers. A loss that nobody tells any more stays, and that
+// checkpoints cannot be written is told at once and then more and more rarely.
+func (d *display) hear(ctx context.Context, pass int) {
+	h := d.follow.hear(ctx, pass)
+	if math.IsNaN(h.loss) {
+		h.loss = d.heard.loss
+	}
+	d.heard = h
+	now, failing := d.clk.Now(), h.saves.failing
+	if len(failing) == 0 {
+		if d.trouble.Over(now) {
+			d.log.Info("checkpoints are written again")
+		}
+		return
+	}
+	if d.trouble.Due(now) {
+		d.log.WithFields(logrus.Fields{"shards": shardsOf(failing), "pservers": pserversOf(failing), "shard": failing[0].shard, "error": failing[0].text}).
+			Warn("checkpoints cannot be written")
+	}
 }
 
 // linger gives the processes time to end by themselves, now that the job has

@@ -46,6 +46,7 @@ type jobStatus struct {
 	Result   *job.Result       `json:"result,omitempty"`
 
 	counted ledgerCount
+	saves   saves
 }
 
 // shardStatus is one shard: who owns it, what its owner says of it, and its
@@ -59,6 +60,10 @@ type shardStatus struct {
 	Serving *bool `json:"serving"`
 	// Ledger is what the owner has counted; null if it does not answer or serve.
 	Ledger *shardLedger `json:"ledger"`
+	// Doing is what the owner does with the shard, and CheckpointError why the
+	// newest save has failed; empty if it does not answer.
+	Doing           string `json:"doing,omitempty"`
+	CheckpointError string `json:"checkpoint_error,omitempty"`
 	// Checkpoints are listed; the newest has these batches and passes.
 	Checkpoints int    `json:"checkpoints"`
 	Path        string `json:"path,omitempty"`

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -120,9 +119,6 @@ const askedAtOnce = 32
 func (s *jobStatus) askMembers(ctx context.Context, n transport.Network) {
 	var g errgroup.Group
 	g.SetLimit(askedAtOnce)
-	var mu sync.Mutex
-	stats := make(map[int]*pb.ShardStats)
-	answered := make(map[string]bool)
 	for _, members := range [][]memberStatus{s.Pservers, s.Trainers} {
 		for i := range members {
 			m := &members[i]
@@ -136,23 +132,13 @@ func (s *jobStatus) askMembers(ctx context.Context, n transport.Network) {
 			})
 		}
 	}
-	owners := make(map[string]bool)
+	var owners []string
 	for _, shard := range s.Shards {
-		if shard.Owner == "" || owners[shard.Address] {
-			continue
+		if shard.Owner != "" {
+			owners = append(owners, shard.Address)
 		}
-		owners[shard.Address] = true
-		g.Go(func() error {
-			shards, err := shardStats(ctx, n, shard.Address)
-			mu.Lock()
-			defer mu.Unlock()
-			answered[shard.Address] = err == nil
-			for _, st := range shards {
-				stats[int(st.Shard)] = st
-			}
-			return nil
-		})
 	}
+	stats, answered := statsOf(ctx, n, owners)
 	_ = g.Wait() // what did not answer is noted
 	s.noteStats(answered, stats)
 }
@@ -173,6 +159,8 @@ func (s *jobStatus) noteStats(answered map[string]bool, stats map[int]*pb.ShardS
 		}
 		shard.Ledger = &shardLedger{Batches: st.Batches, Skipped: st.Skipped, Lost: st.Lost, Duplicates: st.Duplicates,
 			Replayed: st.Replayed, Rows: st.Rows, Bytes: st.Bytes}
+		shard.Doing, shard.CheckpointError = cli.Plain(st.Doing), cli.Plain(st.CheckpointError)
+		s.saves.note(shard.Shard, shard.Owner, st)
 		if !s.counted.known {
 			s.counted = countOf(st)
 		}
@@ -271,6 +259,9 @@ func (s *jobStatus) waits(pservers int) []string {
 		} else {
 			say("the steward's evaluation")
 		}
+	}
+	if trouble := s.saves.trouble(); trouble != "" {
+		say("%s", trouble)
 	}
 	return waits
 }

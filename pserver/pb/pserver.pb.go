@@ -611,6 +611,8 @@ type ShardStats struct {
 	Bytes            int64                  `protobuf:"varint,9,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	RecoveredSeconds float64                `protobuf:"fixed64,10,opt,name=recovered_seconds,json=recoveredSeconds,proto3" json:"recovered_seconds,omitempty"`
 	Passes           []*PassStats           `protobuf:"bytes,11,rep,name=passes,proto3" json:"passes,omitempty"`
+	Doing            string                 `protobuf:"bytes,12,opt,name=doing,proto3" json:"doing,omitempty"`                                            // what the shard's keeper does
+	CheckpointError  string                 `protobuf:"bytes,13,opt,name=checkpoint_error,json=checkpointError,proto3" json:"checkpoint_error,omitempty"` // why the newest save has failed; empty if it has not
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -720,6 +722,20 @@ func (x *ShardStats) GetPasses() []*PassStats {
 		return x.Passes
 	}
 	return nil
+}
+
+func (x *ShardStats) GetDoing() string {
+	if x != nil {
+		return x.Doing
+	}
+	return ""
+}
+
+func (x *ShardStats) GetCheckpointError() string {
+	if x != nil {
+		return x.CheckpointError
+	}
+	return ""
 }
 
 type PassStats struct {
@@ -855,7 +871,7 @@ const file_pserver_pb_pserver_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\"\x0e\n" +
 	"\fStatsRequest\"@\n" +
 	"\rStatsResponse\x12/\n" +
-	"\x06shards\x18\x01 \x03(\v2\x17.starfish.v1.ShardStatsR\x06shards\"\xcd\x02\n" +
+	"\x06shards\x18\x01 \x03(\v2\x17.starfish.v1.ShardStatsR\x06shards\"\x8e\x03\n" +
 	"\n" +
 	"ShardStats\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1e\n" +
@@ -873,7 +889,9 @@ const file_pserver_pb_pserver_proto_rawDesc = "" +
 	"\x05bytes\x18\t \x01(\x03R\x05bytes\x12+\n" +
 	"\x11recovered_seconds\x18\n" +
 	" \x01(\x01R\x10recoveredSeconds\x12.\n" +
-	"\x06passes\x18\v \x03(\v2\x16.starfish.v1.PassStatsR\x06passes\"\xad\x01\n" +
+	"\x06passes\x18\v \x03(\v2\x16.starfish.v1.PassStatsR\x06passes\x12\x14\n" +
+	"\x05doing\x18\f \x01(\tR\x05doing\x12)\n" +
+	"\x10checkpoint_error\x18\r \x01(\tR\x0fcheckpointError\"\xad\x01\n" +
 	"\tPassStats\x12\x12\n" +
 	"\x04pass\x18\x01 \x01(\x03R\x04pass\x12\x18\n" +
 	"\abatches\x18\x02 \x01(\x03R\abatches\x12\x18\n" +
