@@ -35,11 +35,25 @@ func looksLike(format string, delimiter byte, head []byte) string {
 	return notTable(format, delimiter, line)
 }
 
+// LooksLike is what a text that begins like this seems to be if it is clearly
+// not of the format, and what to do, like "looks like JSON: write it as csv".
+// It explains what could not be read; a text that could may look like anything.
+// Columns are nil for formats without.
+func LooksLike(format string, columns *Columns, head []byte) string {
+	var delimiter byte
+	if columns != nil {
+		if c, err := columns.prepared(format); err == nil {
+			delimiter = c.Delimiter
+		}
+	}
+	return looksLike(format, delimiter, head[:min(len(head), sample)])
+}
+
 // magic knows files by their first bytes.
 func magic(head []byte) string {
 	for _, known := range []struct{ prefix, what string }{
-		{"\x1f\x8b", "is compressed by gzip: its name must end in .gz"},
-		{"\x28\xb5\x2f\xfd", "is compressed by zstd: its name must end in .zst"},
+		{"\x1f\x8b", "is compressed by gzip: its name must end in .gz, or unpack it"},
+		{"\x28\xb5\x2f\xfd", "is compressed by zstd: its name must end in .zst, or unpack it"},
 		{"BZh", "is compressed by bzip2, which is not implemented in this version: compress it as .gz or .zst"},
 		{"\xfd7zXZ", "is compressed by xz, which is not implemented in this version: compress it as .gz or .zst"},
 		{"PK\x03\x04", "is a zip archive, as spreadsheets are: unpack it, or save it as csv"},

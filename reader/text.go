@@ -276,7 +276,7 @@ func (c *content) Read(b []byte) (int, error) {
 	c.at += int64(n)
 	var d *damage
 	if errors.As(err, &d) {
-		err = fmt.Errorf("%w: %w", ErrBadData, err)
+		err = fmt.Errorf("%w: byte %d: %w", ErrBadData, d.offset, err)
 	}
 	return n, err
 }

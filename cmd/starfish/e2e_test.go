@@ -67,7 +67,7 @@ func TestRunAdult(t *testing.T) {
 func TestRunWithoutDirectoryLeavesNothing(t *testing.T) {
 	tmp := t.TempDir()
 	c := newCall(t, "run", "-f", adult, "--set", "train.passes=1", "--pservers", "1", "--trainers", "1").env("TMPDIR=" + tmp).succeed()
-	require.Contains(t, c.stdout.String(), "job       adult complete: 32,561 records in 1 passes")
+	require.Contains(t, c.stdout.String(), "job       adult complete: 32,561 records in 1 pass")
 	left, err := os.ReadDir(tmp)
 	require.NoError(t, err)
 	require.Empty(t, left)

@@ -28,7 +28,7 @@ func exportCommand(s streams) *cobra.Command {
 			if out == "" {
 				return cli.Usage("-o is missing: name the file to write")
 			}
-			if err := checkExportName(out); err != nil {
+			if err := errors.Join(checkExportName(out), checkWritable("-o", out)); err != nil {
 				return err
 			}
 			log, err := t.Logger(s.err)

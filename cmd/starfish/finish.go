@@ -231,7 +231,10 @@ func (r *runner) summarise(w io.Writer, res *job.Result) error {
 
 // summary is a result for people.
 func summary(b *strings.Builder, res *job.Result) {
-	fmt.Fprintf(b, "job       %s complete: %s records in %d passes", res.Job, thousands(res.Records), res.Passes)
+	fmt.Fprintf(b, "job       %s complete: %s in %s", res.Job, plural(res.Records, "record", "records"), plural(int64(res.Passes), "pass", "passes"))
+	if res.BadRecords > 0 {
+		fmt.Fprintf(b, " and %s left out", plural(res.BadRecords, "bad record", "bad records"))
+	}
 	if res.Seconds != nil {
 		fmt.Fprintf(b, ", %.1f s", *res.Seconds)
 	}
@@ -246,7 +249,7 @@ func summary(b *strings.Builder, res *job.Result) {
 		fmt.Fprintf(b, "training  loss %.5f over the last pass, each batch before its update\n", *res.Train.Loss)
 	}
 	if res.Test != nil {
-		fmt.Fprintf(b, "test      %s records: %s\n", thousands(res.Test.Records), metrics(res.Test.Metrics))
+		fmt.Fprintf(b, "test      %s: %s\n", plural(res.Test.Records, "record", "records"), metrics(res.Test.Metrics))
 	}
 	passes(b, res.History)
 	q := res.Queue
@@ -312,6 +315,10 @@ func metrics(m map[string]*float64) string {
 	}
 	sort.Strings(names)
 	for i, name := range names {
+		if v := m[name]; v != nil && strings.HasPrefix(name, "groups") { // a count
+			names[i] = name + " " + thousands(int64(*v))
+			continue
+		}
 		names[i] = name + " " + number(m[name])
 	}
 	return strings.Join(names, ", ")

@@ -57,7 +57,7 @@ func predictCommand(s streams) *cobra.Command {
 	fs.StringVar(&o.format, "format", "", "csv, tsv or libsvm (default: that of the model's spec)")
 	fs.StringVar(&o.label, "label", "", "column with the label (default: that of the model's spec)")
 	fs.BoolVar(&o.noLabels, "no-labels", false, "read no labels: libsvm lines begin with a key; columns of label, weight and group are passed over")
-	fs.StringVar(&o.metrics, "metrics", "", "also write the metrics as JSON to this file, in the form of a result's `test`")
+	fs.StringVar(&o.metrics, "metrics", "", "also write the metrics as JSON to this `file`, in the form of test in a result")
 	o.Logging.Register(fs)
 	return c
 }
@@ -92,7 +92,7 @@ func (o *predictOptions) run(ctx context.Context, s streams, stdin io.Reader, lo
 	case err != nil:
 		return cli.Usage("%w", err)
 	}
-	d, err := o.data(m, stdin)
+	d, err := o.data(ctx, m, stdin)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (o *predictOptions) run(ctx context.Context, s streams, stdin io.Reader, lo
 }
 
 // data finds the inputs and what is in them.
-func (o *predictOptions) data(m *predict.Model, stdin io.Reader) (*inputs, error) {
+func (o *predictOptions) data(ctx context.Context, m *predict.Model, stdin io.Reader) (*inputs, error) {
 	d := &inputs{format: o.format, options: m.Options(), labelled: !o.noLabels, whole: m.Spec().Data.Chunk == job.WholeFile}
 	if d.format == "" {
 		d.format = m.Spec().Data.Format
@@ -144,7 +144,7 @@ func (o *predictOptions) data(m *predict.Model, stdin io.Reader) (*inputs, error
 		return nil, cli.Usage("--format %s: it is csv, tsv or libsvm", d.format)
 	}
 	if len(o.inputs) == 1 && o.inputs[0] == "-" {
-		return d, d.standard(stdin)
+		return d, d.standard(ctx, stdin)
 	}
 	files, _, err := reader.Expand(o.inputs)
 	if err != nil {
@@ -159,13 +159,13 @@ const shownBad = 10
 // finish says what was done.
 func (o *predictOptions) finish(s streams, p *predictor) error {
 	if p.good == 0 && p.bad > 0 {
-		hint := ""
-		if p.data.format == reader.Libsvm && !o.noLabels {
+		hint := p.data.looks(p.firstText)
+		if hint == "" && p.data.format == reader.Libsvm && !o.noLabels {
 			hint = "; if the lines begin without a label, give --no-labels"
 		}
 		return job.Exitf(job.ExitFailure, "all %s records are bad, the first: %s%s", thousands(p.bad), p.firstBad, hint)
 	}
-	text := fmt.Sprintf("predicted %s records", thousands(p.good))
+	text := "predicted " + plural(p.good, "record", "records")
 	if p.bad > 0 {
 		text += fmt.Sprintf(", %s bad", thousands(p.bad))
 	}

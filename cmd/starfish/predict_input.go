@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -40,11 +42,22 @@ type begun struct {
 	lines  int64  // how many lines were passed over
 }
 
-// standard makes stdin the only input.
-func (d *inputs) standard(stdin io.Reader) error {
-	b, err := d.begin("stdin", io.NopCloser(stdin), false)
-	if err != nil {
-		return err
+// standard makes stdin the only input. It waits for the header, if there is one.
+func (d *inputs) standard(ctx context.Context, stdin io.Reader) error {
+	var b *begun
+	read := make(chan error, 1)
+	go func() {
+		var err error
+		b, err = d.begin("stdin", io.NopCloser(stdin), false)
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		if err != nil {
+			return err
+		}
+	case <-ctx.Done(): // and nobody knows when the read ends
+		return context.Cause(ctx)
 	}
 	d.list = []input{{name: "stdin", begun: b}}
 	return nil
@@ -123,16 +136,29 @@ func (d *inputs) begin(name string, r io.ReadCloser, multiline bool) (*begun, er
 		l, start, ok, err := reader.NewLayout(d.format, *d.columns, b.rest, final, multiline)
 		switch {
 		case err != nil:
-			return nil, cli.Usage("%s: %w", name, err)
+			return nil, cli.Usage("%s: %w%s", name, err, d.looks(b.rest))
+		case ok && final && len(bytes.TrimSpace(b.rest)) == 0:
+			return nil, cli.Usage("%s is empty: there is not even a line that names the columns", name)
 		case ok:
+			start = min(start, len(b.rest)) // the last line need not end
 			d.labelled = d.labelled && (l.Labelled() || len(b.rest) == start && final)
 			b.lines = int64(lines(b.rest[:start]))
 			b.layout, b.rest = l, b.rest[start:]
 			return b, nil
 		case len(b.rest) > header:
-			return nil, cli.Usage("%s: the first line does not end within %d bytes: is it %s?", name, header, d.format)
+			return nil, cli.Usage("%s: the first line does not end within %d bytes: is it %s?%s", name, header, d.format, d.looks(b.rest))
 		}
 	}
+}
+
+// looks is advice, as the rest of a sentence, about an input that cannot be
+// read and begins like this.
+func (d *inputs) looks(head []byte) string {
+	what := reader.LooksLike(d.format, d.columns, head)
+	if what == "" {
+		return ""
+	}
+	return "; the input " + what
 }
 
 // unreadable explains an error of reading.

@@ -30,6 +30,11 @@ type predictor struct {
 
 	good, bad int64
 	firstBad  reader.BadRecord
+	firstText []byte // the beginning of the piece with the first bad record
+
+	// stopped: feed has not come to the end of the inputs. It is set before
+	// feed closes order.
+	stopped bool
 }
 
 // piece is a number of whole records on their way.
@@ -92,14 +97,18 @@ func (p *predictor) feed(ctx context.Context, free chan *piece, work, order chan
 			b.Close()
 		}
 		if errors.Is(err, context.Canceled) {
+			p.stopped = true
 			return
 		}
 		if err != nil {
-			if c := next(); c != nil {
-				c.err = err
-				c.done <- struct{}{}
-				order <- c
+			c := next()
+			if c == nil {
+				p.stopped = true
+				return
 			}
+			c.err = err
+			c.done <- struct{}{}
+			order <- c
 			return
 		}
 	}
@@ -186,6 +195,9 @@ func (p *predictor) write(ctx context.Context, to io.Writer, order <-chan *piece
 		if err != nil {
 			return err
 		}
+		if !ok && p.stopped {
+			return context.Cause(ctx)
+		}
 		if !ok {
 			return w.Flush()
 		}
@@ -241,7 +253,7 @@ func (p *predictor) count(c *piece) {
 		}
 		b := reader.BadRecord{File: c.input, Line: c.line + int64(lines(c.text[:min(f.Offset, len(c.text))])), Reason: f.Reason}
 		if p.bad == 1 {
-			p.firstBad = b
+			p.firstBad, p.firstText = b, bytes.Clone(c.text[:min(len(c.text), 4<<10)])
 		}
 		p.log.WithField("record", b.String()).Warn("bad record")
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -12,12 +13,17 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
 
+	"starfish/internal/cli"
 	"starfish/internal/modelfile"
 	"starfish/job"
+	"starfish/predict"
 	"starfish/trainer/model"
 )
 
@@ -220,8 +226,8 @@ func TestPredictColumns(t *testing.T) {
 		args            []string
 	}{
 		"as trained":    {text: "y,site,hours,w\n1,a,2,1\n0,b,3,0\n", out: "6.5\n11.5\n", says: "predicted 2 records: loss 30.25000"},
-		"other order":   {text: "more,hours,y,site\n-,2,1,a\n", out: "6.5\n", says: "predicted 1 records: loss"},
-		"no label":      {text: "site,hours\na,2\n", out: "6.5\n", says: "predicted 1 records\n"},
+		"other order":   {text: "more,hours,y,site\n-,2,1,a\n", out: "6.5\n", says: "predicted 1 record: loss"},
+		"no label":      {text: "site,hours\na,2\n", out: "6.5\n", says: "predicted 1 record\n"},
 		"bad label":     {text: "y,site,hours\n?,a,2\n1,b,2\n", out: "bad\n10.5\n", says: "1 bad: loss"},
 		"no labels":     {text: "y,site,hours\n?,a,2\n1,b,2\n", out: "6.5\n10.5\n", says: "predicted 2 records\n", args: []string{"--no-labels"}},
 		"another label": {text: "what,site,hours\n1,a,2\n", out: "6.5\n", says: "loss 30.25000", args: []string{"--label", "what"}},
@@ -266,7 +272,12 @@ func TestPredictRefuses(t *testing.T) {
 		"neither":         {[]string{"-m", svm, "-i", good, "--metrics", "x", "--no-labels"}, 2, "--no-labels reads none"},
 		"all bad":         {[]string{"-m", svm, "-i", data("1:1\n2:2\n")}, 1, "all 2 records are bad"},
 		"hint":            {[]string{"-m", svm, "-i", data("1:1\n2:2\n")}, 1, "give --no-labels"},
-		"damaged":         {[]string{"-m", svm, "-i", gz, "-o", filepath.Join(dir, "out")}, 1, "x.gz"},
+		"damaged":         {[]string{"-m", svm, "-i", gz, "-o", filepath.Join(dir, "out")}, 1, "starfish: " + gz + ": bad data: byte "},
+		"csv for libsvm":  {[]string{"-m", svm, "-i", data("a,b,y\n1,2,0\n")}, 1, "all 2 records are bad"},
+		"and the hint":    {[]string{"-m", svm, "-i", data("a,b,y\n1,2,0\n")}, 1, "the input looks like csv"},
+		"gzip as csv":     {[]string{"-m", columns, "-i", data("\x1f\x8b\x08\x00\r\n")}, 2, "the input is compressed by gzip"},
+		"a directory":     {[]string{"-m", svm, "-i", good, "-o", dir}, 2, "is a directory"},
+		"no space":        {[]string{"-m", svm, "-i", good, "-o", "/dev/full"}, 1, "starfish: write /dev/full: no space left on device"},
 	} {
 		c := newCall(t, append([]string{"predict"}, tc.args...)...)
 		require.Equal(t, tc.code, c.run(), "%s: %s", name, c.stderr.String())
@@ -276,4 +287,95 @@ func TestPredictRefuses(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(dir, "*out*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// TestPredictLittle: stdin that has nothing, or less than a whole line.
+func TestPredictLittle(t *testing.T) {
+	svm, columns := lineModel(t), columnsModel(t)
+	for _, tc := range []struct {
+		model, text, out, says string
+		code                   int
+	}{
+		{columns, "", "", "stdin is empty: there is not even a line that names the columns", 2},
+		{columns, "\n \n", "", "stdin is empty", 2},
+		{columns, "y,site,hours", "", "predicted 0 records", 0},
+		{columns, "y,site,hours\n", "", "predicted 0 records", 0},
+		{columns, "site,hours\na,1", "5.5\n", "predicted 1 record\n", 0},
+		{svm, "", "", "predicted 0 records", 0},
+		{svm, "0 1:1", "1.5\n", "predicted 1 record: loss", 0},
+	} {
+		c := newCall(t, "predict", "-m", tc.model, "-i", "-")
+		c.cmd.Stdin = strings.NewReader(tc.text)
+		require.Equal(t, tc.code, c.run(), "%q: %s", tc.text, c.stderr.String())
+		require.Equal(t, tc.out, c.stdout.String(), "%q", tc.text)
+		require.Contains(t, c.stderr.String(), tc.says, "%q", tc.text)
+	}
+}
+
+// TestPredictStopped: what a signal has cut short is not taken for the whole,
+// wherever it waits at the moment.
+func TestPredictStopped(t *testing.T) {
+	for name, tc := range map[string]struct{ model, begin string }{
+		"before the header": {columnsModel(t), ""},
+		"behind it":         {columnsModel(t), "site,hours\na,1\n"},
+		"libsvm":            {lineModel(t), "0 1:1\n"},
+	} {
+		dir := t.TempDir()
+		c := newCall(t, "predict", "-m", tc.model, "-i", "-", "-o", filepath.Join(dir, "out"), "--log-level", "debug")
+		in, err := c.cmd.StdinPipe()
+		require.NoError(t, err)
+		c.start()
+		_, err = io.WriteString(in, tc.begin)
+		require.NoError(t, err)
+		if tc.begin != "" { // it has begun to write
+			require.Eventually(t, func() bool {
+				files, err := filepath.Glob(filepath.Join(dir, ".out.*"))
+				return err == nil && len(files) == 1
+			}, time.Minute, time.Millisecond)
+		}
+		require.NoError(t, c.cmd.Process.Signal(syscall.SIGTERM))
+		code := c.wait()
+		if tc.begin == "" && code == -1 { // the signal came before main
+			continue
+		}
+		require.Equal(t, 1, code, "%s: %s", name, c.stderr.String())
+		require.Equal(t, "starfish: stopped by a signal (terminated)\n", c.stderr.String(), name)
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, left, name)
+	}
+}
+
+// endless are records without end.
+type endless struct{ reads chan struct{} }
+
+func (e endless) Read(b []byte) (int, error) {
+	select {
+	case e.reads <- struct{}{}:
+	default:
+	}
+	n := 0
+	for ; n+6 <= len(b); n += 6 {
+		copy(b[n:], "0 1:1\n")
+	}
+	return n, nil
+}
+
+// TestPredictStoppedAtWork: the same where nothing waits.
+func TestPredictStoppedAtWork(t *testing.T) {
+	m, err := predict.Load(lineModel(t))
+	require.NoError(t, err)
+	for range 50 {
+		d := &inputs{format: "libsvm", options: m.Options()}
+		e := endless{make(chan struct{})}
+		require.NoError(t, d.standard(t.Context(), e))
+		p := &predictor{model: m, data: d, log: logrus.New()}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() {
+			<-e.reads
+			<-e.reads
+			cancel(cli.ErrSignal)
+		}()
+		require.ErrorIs(t, p.run(ctx, io.Discard), cli.ErrSignal)
+	}
 }

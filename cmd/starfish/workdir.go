@@ -135,6 +135,10 @@ func writeWhole(file string, write func(*os.File) error) error {
 		return writeInto(file, write)
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
+	var path *fs.PathError
+	if errors.As(err, &path) { // its name is that of the moment
+		err = path.Err
+	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", file, err)
 	}
@@ -146,10 +150,22 @@ func writeWhole(file string, write func(*os.File) error) error {
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), file)
 	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
+	return unwritten(file, f.Name(), err)
+}
+
+// unwritten explains an error of a file that is called temp while it is
+// written. Errors that are about something else, such as what was to be written,
+// stay as they are.
+func unwritten(file, temp string, err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path) && path.Path == temp:
+		return fmt.Errorf("write %s: %w", file, path.Err)
+	case errors.As(err, &link) && link.Old == temp:
+		return fmt.Errorf("write %s: %w", file, link.Err)
 	}
-	return nil
+	return err
 }
 
 // writeInto writes to what is no file, like /dev/null, and stays what it is.
@@ -158,8 +174,5 @@ func writeInto(file string, write func(*os.File) error) error {
 	if err == nil {
 		err = errors.Join(write(f), f.Close())
 	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	return nil
+	return unwritten(file, file, err)
 }

@@ -1,8 +1,10 @@
 package model_test
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -284,4 +286,47 @@ func TestUndefinedMetrics(t *testing.T) {
 			require.Equal(t, tc.missing, missing)
 		})
 	}
+}
+
+// TestGroupsAreNotBatches: of libsvm text some of whose lines have a qid, the
+// metrics are the same however the lines are cut, and those without are the
+// group 0.
+func TestGroupsAreNotBatches(t *testing.T) {
+	t.Parallel()
+	newMetrics := newModel(t, "logistic").NewMetrics
+	rapid.Check(t, func(t *rapid.T) {
+		var lines, explicit []string
+		var predictions []float64
+		for range rapid.IntRange(1, 40).Draw(t, "records") {
+			label, qid := rapid.IntRange(0, 1).Draw(t, "label"), rapid.IntRange(-3, 3).Draw(t, "qid")
+			line := fmt.Sprintf("%d 1:1\n", label)
+			if qid >= 0 {
+				line = fmt.Sprintf("%d qid:%d 1:1\n", label, qid)
+			}
+			lines, explicit = append(lines, line), append(explicit, fmt.Sprintf("%d qid:%d 1:1\n", label, max(qid, 0)))
+			predictions = append(predictions, float64(rapid.IntRange(0, 5).Draw(t, "prediction"))/5)
+		}
+		cuts := rapid.SliceOf(rapid.IntRange(1, 7)).Draw(t, "cuts")
+		result := func(lines []string, cuts []int) []model.Metric {
+			m, text, b := newMetrics(), reader.NewText(nil, reader.Options{Labels: reader.LabelBinary}), reader.Batch{}
+			for from := 0; from < len(lines); {
+				to := len(lines)
+				if len(cuts) > 0 {
+					to, cuts = min(to, from+cuts[0]), cuts[1:]
+				}
+				b.Reset() // with the memory of the batch before
+				flaws, err := text.Parse([]byte(strings.Join(lines[from:to], "")), &b, nil)
+				require.NoError(t, err)
+				require.Empty(t, flaws)
+				model.AddBatch(m, &b, predictions[from:to])
+				from = to
+			}
+			return m.Result()
+		}
+		got := result(lines, cuts)
+		require.Equal(t, result(lines, nil), got)
+		if strings.Contains(strings.Join(lines, ""), "qid") {
+			require.Equal(t, result(explicit, nil), got)
+		}
+	})
 }
