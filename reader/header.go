@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cespare/xxhash/v2"
 
@@ -132,6 +133,8 @@ func (c *Columns) first(text []byte, all, multiline bool) (fields []string, star
 	return nil, int64(end), all, nil
 }
 
+var errTwice = errors.New("more than one is called")
+
 // layout finds the columns that the first line names.
 func (c *Columns) layout(first []string) (*layout, error) {
 	l := &layout{names: slices.Clone(first)}
@@ -151,7 +154,7 @@ func (c *Columns) layout(first []string) (*layout, error) {
 		index[name] = i
 	}
 	if len(twice) > 0 {
-		return nil, fmt.Errorf("%w: more than one is called %s; rename all but one", ErrColumns, quoted(twice))
+		return nil, fmt.Errorf("%w: %w %s; rename all but one", ErrColumns, errTwice, quoted(twice))
 	}
 	if len(first) == 0 { // a file without any line
 		return l, nil
@@ -191,7 +194,12 @@ func (c *Columns) lacking(lacks, names []string) string {
 		near = word
 	}
 	if near != "" {
-		return fmt.Sprintf("; did you mean %q?", names[slices.Index(known, near)])
+		if name := names[slices.Index(known, near)]; utf8.ValidString(name) {
+			return fmt.Sprintf("; did you mean %q?", name)
+		}
+	}
+	if slices.ContainsFunc(names, func(name string) bool { return !utf8.ValidString(name) && !strings.Contains(name, "\x00") }) {
+		return "; the names are not in UTF-8, as the spec is: " + notUTF8
 	}
 	for _, name := range names {
 		if _, number := decimal(padded(name)); number && c.Header {
@@ -200,6 +208,9 @@ func (c *Columns) lacking(lacks, names []string) string {
 	}
 	return ""
 }
+
+// notUTF8 is what helps.
+const notUTF8 = "convert the file, for example with iconv -f LATIN1 -t UTF-8"
 
 func lower(names []string) []string {
 	out := make([]string, len(names))

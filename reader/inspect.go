@@ -60,7 +60,8 @@ type ColumnStats struct {
 	// Numbers and Texts are the other fields.
 	Numbers int64 `json:"numbers"`
 	Texts   int64 `json:"texts"`
-	// Of the numbers.
+	// Of the numbers. Mean and Stddev are the middle and half of the range where
+	// they cannot be computed in float64.
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 	Mean   float64 `json:"mean"`
@@ -130,7 +131,7 @@ func Inspect(ctx context.Context, path string, o InspectOptions) (*Profile, erro
 	c := Columns{Delimiter: o.Delimiter, Comment: o.Comment, Features: []Feature{}}
 	if o.Header != nil {
 		c.Header = *o.Header
-	} else if c.Header, err = guessHeader(c, p.Format, path); err != nil {
+	} else if c.Header, err = guessHeader(c, p.Format, path, head); err != nil {
 		return nil, err
 	}
 	p.Header = c.Header
@@ -208,12 +209,13 @@ func guessDelimiter(format string, head []byte) byte {
 }
 
 // guessHeader takes a first line for a header if its fields are all different
-// and none is a number.
-func guessHeader(c Columns, format, path string) (bool, error) {
+// and none is a number. Where two are the same it is one too if there are
+// numbers only below it, and then an ErrColumns names them.
+func guessHeader(c Columns, format, path string, head []byte) (bool, error) {
 	c.Header = true
 	plan, err := NewColumnsPlan([]string{path}, format, math.MaxInt64, c)
 	if err != nil {
-		if errors.Is(err, ErrColumns) && strings.Contains(err.Error(), "more than one is called") {
+		if errors.Is(err, errTwice) && !numbersBelow(c, format, head) {
 			return false, nil
 		}
 		return false, err
@@ -222,12 +224,31 @@ func guessHeader(c Columns, format, path string) (bool, error) {
 	if l == nil {
 		return true, nil
 	}
-	for _, name := range l.names {
+	return !someNumber(l.names), nil
+}
+
+// someNumber tells whether a field is a number, or stands for a missing one.
+func someNumber(fields []string) bool {
+	for _, name := range fields {
 		if _, number := decimal(padded(name)); number || slices.Contains(missingWords, name) {
-			return false, nil
+			return true
 		}
 	}
-	return true, nil
+	return false
+}
+
+// numbersBelow tells whether the second line has numbers and the first has none.
+func numbersBelow(columns Columns, format string, head []byte) bool {
+	c, err := columns.prepared(format)
+	if err != nil {
+		return false
+	}
+	first, start, ok, err := c.first(slices.Clone(head), false, true)
+	if !ok || err != nil || someNumber(first) {
+		return false
+	}
+	second, _, ok, err := c.first(append(bytes.Clone(head[start:]), '\n'), false, true)
+	return ok && err == nil && someNumber(second)
 }
 
 // read goes through the file's only chunk, and calls visit for each batch.
@@ -357,6 +378,9 @@ func (c *ColumnStats) finish() {
 		c.Stddev = math.Sqrt(c.m2 / float64(c.Numbers))
 	} else {
 		c.Min, c.Max = 0, 0
+	}
+	if sum := c.Mean + c.Stddev; math.IsNaN(sum) || math.IsInf(sum, 0) { // near the bounds of float64
+		c.Mean, c.Stddev = c.Min/2+c.Max/2, c.Max/2-c.Min/2
 	}
 	c.Whole = c.Whole && c.Numbers > 0
 	c.Counts = c.Counts && c.Whole && c.Numbers > 2 && c.Texts == 0

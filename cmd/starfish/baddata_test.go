@@ -198,6 +198,8 @@ func badCSV() []wrong {
 			want: `in.csv: wrong columns: there is no column "y" among "a", "b"`},
 		{name: "no header", text: "1,2\n0,3\n", code: 2,
 			want: `in.csv: wrong columns: there is no column "y" among "1", "2"; if that is no header set data.csv.header: false`},
+		{name: "names in Latin-1", text: "y,caf\xe9\n1,3\n", more: "features: [{name: café, type: numeric}]\n", code: 2,
+			want: "in.csv: wrong columns: there is no column \"café\" among \"y\", \"caf\\xe9\"; the names are not in UTF-8, as the spec is: convert the file, for example with iconv -f LATIN1 -t UTF-8"},
 		{name: "two columns of one name", text: "y,a,a\n1,x,2\n", code: 2,
 			want: `in.csv: wrong columns: more than one is called "a"; rename all but one`},
 		{name: "no such weight", text: "y,a\n1,x\n", data: "weight: w", code: 2,

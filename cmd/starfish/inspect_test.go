@@ -117,6 +117,64 @@ func TestProposeOther(t *testing.T) {
 	require.Len(t, spec.Features, 1)
 }
 
+// TestProposeWithDoubt: what needs a second look is said.
+func TestProposeWithDoubt(t *testing.T) {
+	t.Parallel()
+	var s strings.Builder
+	s.WriteString("account,weight,huge,y\n")
+	for i := range 60 {
+		fmt.Fprintf(&s, "%d,%d,%s,%s\n", 1000+i*7919%997, 1+i%3, []string{"1e308", "-1e308", "0"}[i%3], []string{"yes", "no", "", "NA"}[i%4])
+	}
+	text, spec := propose(t, "x.csv", s.String(), proposal{})
+	require.Contains(t, text, "another one in each record")
+	require.Contains(t, text, "; --weight weight if")
+	require.Contains(t, text, "# 30 records without label cannot be trained on.")
+	require.Equal(t, 30, spec.Data.MaxBadRecords)
+	require.Equal(t, "huge", spec.Features[2].Name)
+	require.InDelta(t, 1e308, spec.Features[2].Stddev, 1e302, "not infinite")
+	text, _ = propose(t, "x.csv", s.String(), proposal{weight: "weight"})
+	require.NotContains(t, text, "--weight")
+
+	path := filepath.Join(t.TempDir(), "x.csv")
+	require.NoError(t, os.WriteFile(path, []byte(s.String()), 0o644))
+	out := newCall(t, "inspect-data", "-o", "json", path).succeed()
+	require.True(t, json.Valid(out.stdout.Bytes()))
+}
+
+// TestProposeNothing: a file of nothing but names gives a spec that says so, and
+// not one that trains on the names.
+func TestProposeNothing(t *testing.T) {
+	t.Parallel()
+	var s strings.Builder
+	s.WriteString("id,same,y\n")
+	for i := range 100 {
+		fmt.Fprintf(&s, "%d,x,%d\n", i, i%2)
+	}
+	path := filepath.Join(t.TempDir(), "x.csv")
+	require.NoError(t, os.WriteFile(path, []byte(s.String()), 0o644))
+	text := newCall(t, "inspect-data", path).succeed().stdout.String()
+	require.Contains(t, text, "features: []   # nothing is left to learn from")
+	_, err := job.ParseSpec([]byte(text), filepath.Dir(path), nil, job.CheckFiles())
+	require.ErrorContains(t, err, "features: the list is empty")
+}
+
+// TestProposeRefuses: what a spec cannot name, or names twice.
+func TestProposeRefuses(t *testing.T) {
+	t.Parallel()
+	for text, says := range map[string]string{
+		"gr\xf6\xdfe,y\n1,0\n2,1\n": `x.csv: "gr\xf6\xdfe" is not in UTF-8, as a spec is: convert the file, for example with iconv -f LATIN1 -t UTF-8`,
+		"a,y\n1,n\xe3o\n2,sim\n":    `x.csv: "n\xe3o" is not in UTF-8`,
+		"a,b,a,y\n1,2,3,1\n":        `x.csv: wrong columns: more than one is called "a"; rename all but one`,
+	} {
+		path := filepath.Join(t.TempDir(), "x.csv")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+		c := newCall(t, "inspect-data", path)
+		require.Equal(t, 2, c.run(), c.stderr.String())
+		require.Contains(t, c.stderr.String(), says)
+		require.Empty(t, c.stdout.String())
+	}
+}
+
 // TestInspectData: from a file to a model with one command each.
 func TestInspectData(t *testing.T) {
 	dir := t.TempDir()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"starfish/internal/cli"
 	"starfish/job"
@@ -27,7 +28,16 @@ var labelNames = []string{"label", "target", "y", "class", "click", "clicked", "
 
 // yaml is the proposed spec.
 func (p *proposal) yaml() (string, error) {
-	f := p.profile
+	f, label := p.profile, p.profile.Labels
+	if f.Format != job.FormatLibsvm {
+		var err error
+		if label, err = p.special(); err != nil {
+			return "", err
+		}
+	}
+	if text, is := foreign(f, label); is {
+		return "", cli.Usage("%s: %q is not in UTF-8, as a spec is: convert the file, for example with iconv -f LATIN1 -t UTF-8", f.File, text)
+	}
 	p.line("# Proposed by `starfish inspect-data` for %s: %s records, %s that cannot be read.",
 		comment(f.File), thousands(f.Records), thousands(f.Bad))
 	if !f.Complete {
@@ -36,21 +46,14 @@ func (p *proposal) yaml() (string, error) {
 	if f.FirstBad != "" {
 		p.line("# The first that cannot be read: %s", comment(f.FirstBad))
 	}
-	label := f.Labels
-	if f.Format != job.FormatLibsvm {
-		var err error
-		if label, err = p.special(); err != nil {
-			return "", err
-		}
-	}
 	kind, labels := p.kind(label)
 	p.line("job: %s", jobName(f.File))
 	p.line("data:")
 	p.line("  train: [%s]", strconv.Quote(f.File))
 	p.line("  # test: [\"…\"]              # a file that is not trained on, to measure the model with")
 	p.line("  format: %s", f.Format)
-	if f.Bad > 0 {
-		p.line("  max_bad_records: %d       # per chunk", f.Bad)
+	if bad := f.Bad + label.Missing; bad > 0 {
+		p.line("  max_bad_records: %d       # per chunk", bad)
 	}
 	if f.LineBreaks {
 		p.line("  chunk: file               # because of line breaks in quotes")
@@ -62,6 +65,24 @@ func (p *proposal) yaml() (string, error) {
 	p.line("optimizer: {type: adagrad, learning_rate: 0.1}")
 	p.line("train: {passes: 5, batch: 64}")
 	return p.b.String(), nil
+}
+
+// foreign finds a text of a file that a spec would have to name and cannot, as
+// it is not in UTF-8.
+func foreign(f *reader.Profile, label *reader.ColumnStats) (text string, is bool) {
+	var texts []string
+	for _, c := range f.Columns {
+		texts = append(texts, c.Name)
+	}
+	for _, v := range label.Values {
+		texts = append(texts, v.Value)
+	}
+	for _, text := range texts {
+		if !utf8.ValidString(text) {
+			return text, true
+		}
+	}
+	return "", false
 }
 
 func (p *proposal) line(format string, args ...any) { fmt.Fprintf(&p.b, format+"\n", args...) }
@@ -142,6 +163,9 @@ var positive = []string{"1", "yes", "y", "true", "t", "positive", "pos", "clicke
 // kind is the model for a label, and the numbers of its texts.
 func (p *proposal) kind(label *reader.ColumnStats) (model string, labels map[string]int) {
 	p.line("# Label%s: %s", columnName(label, p.profile), describeLabel(label))
+	if label.Missing > 0 {
+		p.line("# %s without label cannot be trained on.", plural(label.Missing, "record", "records"))
+	}
 	numeric := label.Numeric()
 	switch {
 	case numeric && label.Distinct <= 2 && label.Whole && label.Min >= -1 && label.Max <= 1:
@@ -263,10 +287,12 @@ func (p *proposal) features() {
 			continue
 		}
 		taken = true
-		lines = append(lines, "  - {name: "+strconv.Quote(c.Name)+", "+settingsOf(c)+"}   # "+describe(c))
+		lines = append(lines, "  - {name: "+strconv.Quote(c.Name)+", "+settingsOf(c)+"}   # "+describe(c)+p.doubts(c))
 	}
 	if taken {
 		p.line("features:")
+	} else {
+		p.line("features: []   # nothing is left to learn from: name a column that says something about the label")
 	}
 	for _, line := range lines {
 		p.line("%s", line)
@@ -325,6 +351,21 @@ func describe(c *reader.ColumnStats) string {
 		s += "; dates: days of which there are no records mean nothing, a column with the month or weekday might"
 	}
 	return s
+}
+
+// weightNames are what columns with weights are often called.
+var weightNames = []string{"weight", "weights", "sample_weight", "sampleweight", "case_weight", "instance_weight", "wt"}
+
+// doubts is what might be wrong with taking a column for a feature.
+func (p *proposal) doubts(c *reader.ColumnStats) string {
+	every := int64(c.Distinct) == p.profile.Records || c.Distinct > reader.MaxDistinct
+	switch {
+	case c.Numeric() && c.Whole && every && p.profile.Records > 20:
+		return "; another one in each record: delete the line if they are names, like an account's number"
+	case c.Numeric() && c.Min >= 0 && p.weight == "" && slices.Contains(weightNames, strings.ToLower(c.Name)):
+		return "; --weight " + comment(c.Name) + " if it says how much each record counts"
+	}
+	return ""
 }
 
 // bits proposes a key space with room: about 16 places for each value, from
