@@ -66,10 +66,13 @@ type TrainResult struct {
 }
 
 // TestResult is the evaluation on the test data. In JSON the metrics stand
-// beside `records`.
+// beside `records` and `undefined`.
 type TestResult struct {
 	Records int64
+	// Metrics by name; nil: it is undefined.
 	Metrics map[string]*float64
+	// Undefined says why, by the name of the metric; nil: all are defined.
+	Undefined map[string]string
 }
 
 // QueueResult sums up the dispatch of chunks over all passes.
@@ -117,6 +120,9 @@ type Kills struct {
 // their names.
 func (t TestResult) MarshalJSON() ([]byte, error) {
 	m := map[string]any{"records": t.Records}
+	if len(t.Undefined) > 0 {
+		m["undefined"] = t.Undefined
+	}
 	for name, value := range t.Metrics {
 		m[name] = value
 	}
@@ -125,12 +131,22 @@ func (t TestResult) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (t *TestResult) UnmarshalJSON(text []byte) error {
-	var m map[string]*json.Number
-	if err := json.Unmarshal(text, &m); err != nil {
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
 		return fmt.Errorf("job: test result: %w", err)
 	}
 	*t = TestResult{Metrics: make(map[string]*float64)}
-	for name, number := range m {
+	for name, raw := range all {
+		if name == "undefined" {
+			if err := json.Unmarshal(raw, &t.Undefined); err != nil {
+				return fmt.Errorf("job: test result: %s: %w", name, err)
+			}
+			continue
+		}
+		var number *json.Number
+		if err := json.Unmarshal(raw, &number); err != nil {
+			return fmt.Errorf("job: test result: %s: %w", name, err)
+		}
 		switch {
 		case name == "records" && number != nil:
 			n, err := number.Int64()

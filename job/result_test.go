@@ -17,7 +17,7 @@ func TestResultJSON(t *testing.T) {
 	loss, auc, rate := 0.32, 0.902, 77526.5
 	r := job.Result{Job: "adult", UUID: "u", Phase: "complete", Mode: "async", Passes: 5, Records: 162805, BadRecords: 7,
 		RecordsPerSecond: &rate, Train: job.TrainResult{Loss: &loss},
-		Test:    &job.TestResult{Records: 16281, Metrics: map[string]*float64{"loss": &loss, "auc": &auc, "accuracy": nil}},
+		Test:    &job.TestResult{Records: 16281, Metrics: map[string]*float64{"loss": &loss, "auc": &auc, "accuracy": nil}, Undefined: map[string]string{"accuracy": "why"}},
 		Queue:   job.QueueResult{Chunks: 36, Complete: 180, Takes: 181, Requeued: 1},
 		Shards:  []job.ShardState{{Shard: 0, Generation: 1, Batches: 2665}},
 		History: []job.PassResult{{Pass: 4, Records: 32561, Train: job.TrainResult{Loss: &loss}}}}
@@ -25,7 +25,7 @@ func TestResultJSON(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"v":1,"job":"adult","uuid":"u","phase":"complete","mode":"async","passes":5,"records":162805,"bad_records":7,
 		"seconds":null,"wall_seconds":null,"cpu_seconds":null,"records_per_second":77526.5,"train":{"loss":0.32},
-		"test":{"records":16281,"loss":0.32,"auc":0.902,"accuracy":null},
+		"test":{"records":16281,"loss":0.32,"auc":0.902,"accuracy":null,"undefined":{"accuracy":"why"}},
 		"queue":{"chunks":36,"complete":180,"failed":0,"takes":181,"requeued":1,"batches":0,"records":0},
 		"shards":[{"shard":0,"generation":1,"batches":2665,"skipped":0,"records":0,"duplicates":0,"lost":0,"replayed":0,"recovered_seconds":0}],
 		"restarts":{"pserver":0,"trainer":0},
@@ -36,7 +36,7 @@ func TestResultJSON(t *testing.T) {
 	require.Equal(t, r, back)
 	require.EqualError(t, json.Unmarshal([]byte(`{"v":2,"test":[]}`), &back), "job: the result has version 2; this program knows version 1")
 	require.ErrorContains(t, json.Unmarshal([]byte(`{"job":"adult"}`), &back), "version 0")
-	for _, broken := range []string{`{"v":1,"test":[]}`, `{"v":1,"test":{"records":1.5}}`, `{"v":1,"test":{"records":1,"auc":"x"}}`, `{"v":"1"}`} {
+	for _, broken := range []string{`{"v":1,"test":[]}`, `{"v":1,"test":{"records":1.5}}`, `{"v":1,"test":{"records":1,"auc":"x"}}`, `{"v":1,"test":{"undefined":[]}}`, `{"v":"1"}`} {
 		require.Error(t, json.Unmarshal([]byte(broken), &back), broken)
 	}
 }

@@ -39,12 +39,9 @@ func (w *worker) evaluate(ctx context.Context, session *client.Session) (*job.Te
 			return nil, fmt.Errorf("evaluate: %w", err)
 		}
 	}
-	r := &job.TestResult{Records: e.records, Metrics: map[string]*float64{}}
-	for _, m := range e.metrics.Result() {
-		r.Metrics[m.Name] = m.Value
-		if m.Value == nil {
-			w.log.WithField("metric", m.Name).WithField("reason", m.Reason).Warn("a test metric is undefined")
-		}
+	r := model.TestResult(e.records, e.metrics)
+	for name, reason := range r.Undefined {
+		w.log.WithField("metric", name).WithField("reason", reason).Warn("a test metric is undefined")
 	}
 	return r, nil
 }

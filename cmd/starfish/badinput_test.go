@@ -58,6 +58,10 @@ func TestUsage(t *testing.T) {
 		says string
 	}{
 		"misspelt verb":      {[]string{"rnu"}, `did you mean "run"?`},
+		"and its flags":      {[]string{"statsu", "--dir", "x"}, `unknown command "statsu", did you mean "status"?`},
+		"below a verb":       {[]string{"queue", "fialed", "--dir", "x"}, `unknown command "fialed", did you mean "failed"?`},
+		"export to a dir":    {[]string{"export", "--dir", "x", "-o", t.TempDir()}, "is a directory"},
+		"export to no dir":   {[]string{"export", "--dir", "x", "-o", "no/such/dir"}, "-o no/such/dir: no such file or directory"},
 		"misspelt flag":      {[]string{"run", "--fiel", "x"}, "unknown flag: --fiel, did you mean --file?"},
 		"a flag almost":      {[]string{"run", "-f", "x", "--pserver", "2"}, "unknown flag: --pserver, did you mean --pservers?"},
 		"no spec":            {[]string{"run"}, "-f is missing"},

@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
-	"sort"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -249,7 +250,7 @@ func summary(b *strings.Builder, res *job.Result) {
 		fmt.Fprintf(b, "training  loss %.5f over the last pass, each batch before its update\n", *res.Train.Loss)
 	}
 	if res.Test != nil {
-		fmt.Fprintf(b, "test      %s: %s\n", plural(res.Test.Records, "record", "records"), metrics(res.Test.Metrics))
+		fmt.Fprintf(b, "test      %s: %s\n", plural(res.Test.Records, "record", "records"), metrics(res.Test))
 	}
 	passes(b, res.History)
 	q := res.Queue
@@ -307,21 +308,23 @@ func number(v *float64) string {
 	return fmt.Sprintf("%.5f", *v)
 }
 
-// metrics lists the metrics of the test data by name.
-func metrics(m map[string]*float64) string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for i, name := range names {
-		if v := m[name]; v != nil && strings.HasPrefix(name, "groups") { // a count
-			names[i] = name + " " + thousands(int64(*v))
-			continue
+// metrics lists the metrics of the test data by name, and why some are
+// undefined.
+func metrics(t *job.TestResult) string {
+	var texts, reasons []string
+	for _, name := range slices.Sorted(maps.Keys(t.Metrics)) {
+		v := t.Metrics[name]
+		switch reason := t.Undefined[name]; {
+		case v != nil && strings.HasPrefix(name, "groups"): // a count
+			texts = append(texts, name+" "+thousands(int64(*v)))
+		case v != nil || slices.Contains(reasons, reason) || reason == "":
+			texts = append(texts, name+" "+number(v))
+		default:
+			texts = append(texts, name+" "+number(v)+" ("+reason+")")
+			reasons = append(reasons, reason)
 		}
-		names[i] = name + " " + number(m[name])
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(texts, ", ")
 }
 
 // shardLine sums up the shards.

@@ -170,14 +170,8 @@ func (o *predictOptions) finish(s streams, p *predictor) error {
 		text += fmt.Sprintf(", %s bad", thousands(p.bad))
 	}
 	if p.metrics != nil {
-		r := job.TestResult{Records: p.good, Metrics: map[string]*float64{}}
-		for _, m := range p.metrics.Result() {
-			r.Metrics[m.Name] = m.Value
-			if m.Value == nil {
-				p.log.WithField("metric", m.Name).WithField("reason", m.Reason).Warn("a metric is undefined")
-			}
-		}
-		text += ": " + metrics(r.Metrics)
+		r := model.TestResult(p.good, p.metrics)
+		text += ": " + metrics(r)
 		if err := o.writeMetrics(r); err != nil {
 			return err
 		}
@@ -186,7 +180,7 @@ func (o *predictOptions) finish(s streams, p *predictor) error {
 	return err
 }
 
-func (o *predictOptions) writeMetrics(r job.TestResult) error {
+func (o *predictOptions) writeMetrics(r *job.TestResult) error {
 	if o.metrics == "" {
 		return nil
 	}

@@ -44,8 +44,21 @@ func Execute(ctx context.Context, cmd *cobra.Command, args []string, stderr io.W
 	if err == nil {
 		return 0
 	}
+	if unknown := misspelt(cmd, args); unknown != nil {
+		err = unknown // its flags mean nothing either
+	}
 	fmt.Fprintf(stderr, "%s: %s\n", cmd.Name(), plainError(err))
 	return job.ExitCode(err)
+}
+
+// misspelt is the error of a verb that does not exist, also where one of the
+// flags behind it was found first.
+func misspelt(root *cobra.Command, args []string) error {
+	c, rest, err := root.Find(args)
+	if err != nil || !c.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
+		return nil
+	}
+	return noArgs(c, rest)
 }
 
 // prepare makes a command tree report errors the way Execute does.

@@ -3,6 +3,7 @@ package model
 import (
 	"math"
 
+	"starfish/job"
 	"starfish/reader"
 )
 
@@ -50,6 +51,22 @@ func AddBatch(m Metrics, b *reader.Batch, predictions []float64) {
 		}
 		m.Add(r)
 	}
+}
+
+// TestResult is the result of an evaluation of so many records.
+func TestResult(records int64, m Metrics) *job.TestResult {
+	r := &job.TestResult{Records: records, Metrics: map[string]*float64{}}
+	for _, metric := range m.Result() {
+		r.Metrics[metric.Name] = metric.Value
+		if metric.Value != nil {
+			continue
+		}
+		if r.Undefined == nil {
+			r.Undefined = make(map[string]string)
+		}
+		r.Undefined[metric.Name] = metric.Reason
+	}
+	return r
 }
 
 // sum adds numbers and keeps what rounding loses (A. Neumaier,
