@@ -7,7 +7,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X starfish/internal/cli.version=$(VERSION)
 
 # Packages that share memory between goroutines: what `make race` runs.
-RACE := ./etcdqueue/... ./checkpoint/... ./reader/... ./pserver/... ./trainer/... ./internal/...
+RACE := ./etcdqueue/... ./checkpoint/... ./reader/... ./pserver/... ./trainer/... ./predict/... ./internal/...
 
 .DEFAULT_GOAL := help
 .PHONY: help build run clicks test race lint bench fuzz chaos audit mutants proto clean e2e-k8s

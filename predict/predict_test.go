@@ -274,6 +274,9 @@ func TestModelsThatCannotPredict(t *testing.T) {
 
 // TestScoringAllocatesNothing in steady state.
 func TestScoringAllocatesNothing(t *testing.T) {
+	if raced {
+		t.Skip("the race detector empties pools")
+	}
 	values, _ := weights(1000)
 	m, err := Load(save(t, ".npz", libsvmSpec, nil, values))
 	require.NoError(t, err)
