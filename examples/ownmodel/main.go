@@ -4,6 +4,9 @@
 //
 //	go build -o bin/ownmodel ./examples/ownmodel
 //	bin/starfish run -f examples/ownmodel/visits.yaml --trainer-binary bin/ownmodel
+//
+// What `--export` has written predict.LoadWith(file, newPoisson) loads into a Go
+// program; run_test.go shows how.
 package main
 
 import (
