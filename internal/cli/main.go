@@ -55,10 +55,10 @@ func Execute(ctx context.Context, cmd *cobra.Command, args []string, stderr io.W
 // flags behind it was found first.
 func misspelt(root *cobra.Command, args []string) error {
 	c, rest, err := root.Find(args)
-	if err != nil || !c.HasSubCommands() || len(rest) == 0 || strings.HasPrefix(rest[0], "-") {
-		return nil
+	if err == nil && c.HasSubCommands() && len(rest) > 0 && !strings.HasPrefix(rest[0], "-") {
+		return noArgs(c, rest)
 	}
-	return noArgs(c, rest)
+	return nil
 }
 
 // prepare makes a command tree report errors the way Execute does.
