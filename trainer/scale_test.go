@@ -182,8 +182,9 @@ func TestStewardOfMany(t *testing.T) {
 				// Without pservers everybody waits, with the chunks in hand.
 				time.Sleep(20 * time.Second)
 				steward := c.steward(all)
-				before := requests[steward].Load()
+				before, revision := requests[steward].Load(), c.store.Revision()
 				time.Sleep(time.Minute)
+				require.LessOrEqual(t, c.store.Revision()-revision, int64(n), "writes of those that wait")
 				require.Same(t, steward, c.steward(all))
 				asked[n] = requests[steward].Load() - before
 

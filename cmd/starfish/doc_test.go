@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -153,6 +154,40 @@ func TestRobustnessPage(t *testing.T) {
 		there := strings.Contains(text, "`"+m.Name+"`")
 		require.True(t, there, "docs/robustness.md lacks the mutant %s of invariant %d", m.Name, m.Invariant)
 	}
+	requireTests(t, text)
+}
+
+// TestRequirementsPage: docs/requirements.md has every row, each with a test
+// that exists or with a reason why there is none.
+func TestRequirementsPage(t *testing.T) {
+	t.Parallel()
+	text := page(t, "requirements.md")
+	rows := make(map[string]bool)
+	for line := range strings.Lines(text) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || strings.HasPrefix(cells[1], "---") || strings.TrimSpace(cells[1]) == "row" {
+			continue
+		}
+		reason := regexp.MustCompile(`not yet|does not apply|\]\(\w+\.md\)`).MatchString(cells[3])
+		require.True(t, reason || namedTest.MatchString(cells[3]), "no test and no reason: %s", line)
+		for name := range strings.SplitSeq(cells[1], ",") {
+			rows[strings.TrimSpace(name)] = true
+		}
+	}
+	for kind, last := range map[string]int{"R": 57, "B": 40} {
+		for i := range last {
+			name := kind + strconv.Itoa(i+1)
+			require.True(t, rows[name], "docs/requirements.md lacks %s", name)
+		}
+	}
+	requireTests(t, text)
+}
+
+var namedTest = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`")
+
+// requireTests requires that the tests that a page names exist.
+func requireTests(t *testing.T, text string) {
+	t.Helper()
 	exists := make(map[string]bool)
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)[A-Za-z0-9_]+)\(`)
 	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
@@ -166,7 +201,7 @@ func TestRobustnessPage(t *testing.T) {
 		return err
 	})
 	require.NoError(t, err)
-	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9_]+)`").FindAllStringSubmatch(text, -1)
+	named := namedTest.FindAllStringSubmatch(text, -1)
 	require.Greater(t, len(named), 80)
 	for _, m := range named {
 		require.True(t, exists[m[1]], "there is no %s", m[1])
