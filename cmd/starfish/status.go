@@ -39,6 +39,7 @@ type jobStatus struct {
 	Loss *float64 `json:"loss"`
 	// Waits says what the job waits for, as far as it can be seen from outside.
 	Waits    []string          `json:"waits"`
+	full     bool              // etcd takes no writes
 	Failed   []job.FailedChunk `json:"failed"`
 	Shards   []shardStatus     `json:"shards"`
 	Pservers []memberStatus    `json:"pservers"`

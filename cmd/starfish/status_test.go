@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"starfish/etcdqueue"
+	"starfish/internal/store"
 	"starfish/pserver/pb"
 )
 
@@ -41,6 +42,7 @@ func TestStatusWaits(t *testing.T) {
 			s.Pservers[0].Answers, s.Pservers[0].Error, s.Pservers[0].Address = false, "does not answer", "h:1"
 		}, []string{"p at h:1: does not answer"}},
 		"a trainer's words": {func(s *jobStatus) { s.Trainers[0].Waits = "shard 3" }, []string{"t waits for shard 3"}},
+		"etcd is full":      {func(s *jobStatus) { s.full = true }, []string{store.ErrFull.Error()}},
 		"last checkpoints": {func(s *jobStatus) {
 			s.Phase, s.Shards[0].current, s.Shards[1].Passes = etcdqueue.PhaseDraining, false, 2
 		}, []string{"the last checkpoint of shards 0, 1"}},

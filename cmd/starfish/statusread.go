@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -50,6 +51,7 @@ func readStatus(ctx context.Context, f *found) (*jobStatus, error) {
 	}
 	s.askMembers(ctx, transport.TCP)
 	s.noteEntries(entries)
+	s.full = errors.Is(store.TryWrite(ctx, f.store, "state"), store.ErrFull)
 	s.Waits = s.waits(f.job.Spec.Run.Pservers)
 	if state.Phase == etcdqueue.PhaseComplete {
 		s.Result, err = readResult(ctx, f.store)
@@ -215,6 +217,9 @@ func (s *jobStatus) waits(pservers int) []string {
 	say := func(format string, args ...any) { waits = append(waits, fmt.Sprintf(format, args...)) }
 	if s.Phase.Ended() {
 		return waits
+	}
+	if s.full {
+		say("%s", store.ErrFull.Error())
 	}
 	shards := func(is func(shardStatus) bool) string {
 		var names []string

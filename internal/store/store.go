@@ -16,6 +16,7 @@ package store
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 )
 
@@ -28,6 +29,9 @@ var (
 	// key, more than MaxOps operations, two writes of one key in one
 	// transaction, a request of more than 1.5 MiB. A mistake of the caller.
 	ErrInvalid = errors.New("store: invalid request")
+	// ErrFull: the store has no space and takes no writes until an operator mends
+	// it. Reads and renewals of leases go on. Retryable.
+	ErrFull = errors.New("etcd is out of space and takes no writes until it is compacted, defragmented and its alarm disarmed")
 	// ErrHistory: the store's revision or cluster identity went backwards, so
 	// it was restored from a backup or replaced. Fatal to the process.
 	ErrHistory = errors.New("store: history went backwards: etcd was replaced or restored from a backup; " +
@@ -203,6 +207,12 @@ func Lookup(ctx context.Context, s Store, key string) (KV, error) {
 		return KV{}, err
 	}
 	return r.First(0), nil
+}
+
+// TryWrite asks whether a write of key would be taken, and writes nothing.
+func TryWrite(ctx context.Context, s Store, key string) error {
+	_, err := s.Txn(ctx, Txn{If: []Cmp{Created(key, math.MaxInt64)}, Then: []Op{Put(key, nil, 0)}})
+	return err
 }
 
 // List reads the keys in [start, end) and the revision at which it did.

@@ -62,6 +62,8 @@ func translate(ctx context.Context, err error) error {
 		return store.ErrLeaseNotFound
 	case denied(err) != nil:
 		return denied(err)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return store.ErrFull
 	case errors.Is(err, rpctypes.ErrAuthOldRevision):
 		return fmt.Errorf("etcd request: %w", err) // users were changed meanwhile
 	case errors.As(err, &refused) && refused.Code() == codes.InvalidArgument:

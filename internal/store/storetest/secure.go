@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
 
 	"starfish/internal/store/embedded"
 )
@@ -106,7 +107,7 @@ func (e *SecureEtcd) TLS() *tls.Config {
 // authenticate turns authentication on.
 func (e *SecureEtcd) authenticate() {
 	e.t.Helper()
-	admin, err := clientv3.New(clientv3.Config{Endpoints: e.Endpoints, TLS: e.TLS()})
+	admin, err := clientv3.New(clientv3.Config{Endpoints: e.Endpoints, TLS: e.TLS(), Logger: zap.NewNop()})
 	require.NoError(e.t, err)
 	defer func() { require.NoError(e.t, admin.Close()) }()
 	ctx := e.t.Context()

@@ -32,6 +32,7 @@ func Run(t *testing.T, open func(t *testing.T) Subject) {
 	parts := map[string]func(t *testing.T, s Subject){
 		"revisions of a key":             revisions,
 		"what changes nothing":           changesNothing,
+		"a trial writes nothing":         trial,
 		"conditions":                     conditions,
 		"a read sees the writes before":  readsOwnWrites,
 		"ranges":                         ranges,
@@ -102,6 +103,17 @@ func revisions(t *testing.T, s Subject) {
 	require.False(t, get(t, s, "k").Exists())
 	again := put(t, s, "k", "3")
 	require.Equal(t, store.KV{Key: "k", Value: []byte("3"), CreateRev: again, ModRev: again, Version: 1}, get(t, s, "k"))
+}
+
+func trial(t *testing.T, s Subject) {
+	ask := func() store.Result {
+		r, err := store.Read(t.Context(), s, store.Get("k"))
+		require.NoError(t, err)
+		return r
+	}
+	before := ask()
+	require.NoError(t, store.TryWrite(t.Context(), s, "k"))
+	require.Equal(t, before, ask())
 }
 
 func changesNothing(t *testing.T, s Subject) {
