@@ -10,7 +10,7 @@ LDFLAGS := -s -w -X starfish/internal/cli.version=$(VERSION)
 RACE := ./etcdqueue/... ./checkpoint/... ./reader/... ./pserver/... ./trainer/... ./predict/... ./internal/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build run clicks test race lint bench fuzz chaos audit mutants proto clean e2e-k8s
+.PHONY: help build run clicks test race lint bench fuzz chaos audit simulate mutants proto clean e2e-k8s
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ chaos: ## the fault campaign: seeded plans on real processes (SEEDS=1-20 BUDGET=
 
 audit: ## the audit job and a real model under kills, a minute each (AUDIT=5m)
 	STARFISH_CAMPAIGN=$(or $(AUDIT),60s) $(GO) test -count=1 -v -timeout 60m -run 'TestAudit' ./cmd/starfish
+
+simulate: ## whole jobs in virtual time under seeded faults (SEEDS=17 or 0-9999)
+	$(GO) run ./simulate -seeds $(or $(SEEDS),0-9999)
 
 mutants: ## break each invariant by one line and see a test fail (ONLY=regexp)
 	$(GO) run ./mutants/run -only "$(ONLY)"

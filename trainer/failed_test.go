@@ -71,7 +71,8 @@ func TestFailedChunkIsAccountedFor(t *testing.T) {
 				c := newCluster(t, file, "")
 				c.spec.Checkpoint.Interval = time.Second
 				c.spec.Data.Chunk, c.spec.Train.Shuffle = badChunkSize, false
-				newPlague(c, rand.New(rand.NewPCG(seed, 7))).run(15, 40*time.Millisecond)
+				r := rand.New(rand.NewPCG(seed, 7))
+				newPlague(c, r).run(plan(r, 15, 40*time.Millisecond))
 				c.accountedFor(file, start)
 				require.GreaterOrEqual(t, len(c.log.all("chunk failed")), c.spec.Queue.MaxFailures, "each try is a report")
 			})

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,6 +86,8 @@ type plague struct {
 	expected map[*process]bool
 	ends     chan plagueEnd
 	struck   map[string]int
+	// line notes an event in a timeline.
+	line func(who, text string, args ...any)
 }
 
 type plagueEnd struct {
@@ -97,7 +100,7 @@ var plagueNames = []string{"pserver-0", "pserver-1", "trainer-0", "trainer-1", "
 func newPlague(c *cluster, r *rand.Rand) *plague {
 	p := &plague{cluster: c, r: r, running: map[string]*process{}, expected: map[*process]bool{},
 		alive: map[*process]bool{}, doubled: map[string]bool{},
-		ends: make(chan plagueEnd, 1000), struck: map[string]int{}}
+		ends: make(chan plagueEnd, 1000), struck: map[string]int{}, line: func(string, string, ...any) {}}
 	c.started = func(proc *process, err error) { p.ends <- plagueEnd{proc, err} }
 	for _, name := range plagueNames[:5] { // the last one comes with the first fault
 		p.begin(name)
@@ -112,6 +115,7 @@ func (p *plague) begin(name string, change ...func(*trainer.Config)) {
 		p.running[name] = p.trainer(name, change...)
 	}
 	p.alive[p.running[name]] = true
+	p.line(p.running[name].host, "started")
 }
 
 // reap takes note of processes that have ended.
@@ -129,6 +133,7 @@ func (p *plague) reap() {
 func (p *plague) reaped(e plagueEnd) {
 	p.n--
 	code := job.ExitCode(e.err)
+	p.line(e.p.host, "ended: exit %d, %v", code, e.err)
 	refused := p.doubled[e.p.name] && (code == int(job.ExitUsage) || code == int(job.ExitSuperseded))
 	if e.err != nil && !p.expected[e.p] && !refused {
 		p.t.Errorf("%s ended: exit %d, %v", e.p.name, code, e.err)
@@ -145,8 +150,8 @@ func (p *plague) reaped(e plagueEnd) {
 	}
 }
 
-// some is a random running process.
-func (p *plague) some() *process {
+// someone is a random running process.
+func (p *plague) someone() *process {
 	for {
 		if proc := p.running[plagueNames[p.r.IntN(len(plagueNames))]]; proc != nil {
 			return proc
@@ -156,62 +161,89 @@ func (p *plague) some() *process {
 
 func (p *plague) killSome(proc *process) {
 	p.expected[proc] = true
+	p.line(proc.host, "killed")
 	p.kill(proc)
 	p.begin(proc.name)
 }
 
-// strike does one fault. It returns its name.
-func (p *plague) strike() string {
-	r := p.r
-	ttl := p.spec.LeaseTTL
-	switch r.IntN(15) {
-	case 0:
-		p.killSome(p.some())
-		return "kill"
-	case 1:
-		p.store.ExpireAll()
-		return "expire all"
-	case 2:
-		p.store.Compact(p.store.Revision())
-		return "compact"
-	case 3, 4:
-		proc, rate := p.some(), 0.05+0.5*r.Float64()
-		p.flaky(proc, rate, r.IntN(2) == 0, time.Duration(r.Int64N(int64(time.Second))))
-		return "flaky store"
-	case 5:
-		p.outage(time.Duration(r.Int64N(int64(3 * ttl))))
-		return "outage of the store"
-	case 6:
-		proc := p.some()
-		proc.client.Partition(true)
-		p.heal(time.Duration(r.Int64N(int64(2*ttl))), proc)
-		return "partition"
-	case 7:
-		proc := p.some()
-		p.net.Silence(proc.host, true)
-		p.heal(time.Duration(r.Int64N(int64(2*ttl))), proc)
-		return "silence"
-	case 8:
-		proc := p.some()
-		p.net.Delay(proc.host, time.Duration(r.Int64N(int64(2*time.Second))))
-		time.AfterFunc(time.Duration(r.Int64N(int64(3*time.Second))), func() { p.net.Delay(proc.host, p.latency/2) })
-		return "delay"
-	case 9:
-		p.net.Cut(p.some().host)
-		return "cut"
-	case 10:
-		p.badDisk(0.3*r.Float64(), time.Duration(r.Int64N(int64(2*time.Second))))
-		return "bad disk"
-	case 11:
-		p.blackout(memfs.Keep(r.IntN(3)))
-		return "power cut"
-	case 12, 13:
-		p.some().cancel() // in order; the supervisor starts it again
-		return "stop"
-	default:
-		p.double()
-		return "double"
+// strike does one fault. What it draws comes from the fault's own seed, so that a
+// plan without some of its faults is otherwise the same.
+func (p *plague) strike(f fault) {
+	p.r = rand.New(rand.NewPCG(f.seed, 6))
+	faults[f.kind](p)
+}
+
+// fault is one entry of a plan: when, counted from the first take, and what.
+type fault struct {
+	number int
+	at     time.Duration
+	kind   string
+	seed   uint64
+}
+
+// plan draws n faults with pauses of up to pause between them.
+func plan(r *rand.Rand, n int, pause time.Duration) []fault {
+	kinds := slices.Sorted(maps.Keys(faults))
+	var at time.Duration
+	list := make([]fault, n)
+	for i := range list {
+		at += time.Duration(r.Int64N(int64(pause)))
+		list[i] = fault{i, at, kinds[r.IntN(len(kinds))], r.Uint64()}
 	}
+	return list
+}
+
+// some time up to most.
+func (p *plague) some(most time.Duration) time.Duration {
+	return time.Duration(p.r.Int64N(int64(most)))
+}
+
+// faults are all kinds.
+var faults = map[string]func(p *plague){
+	"kill":       func(p *plague) { p.killSome(p.someone()) },
+	"expire all": func(p *plague) { p.store.ExpireAll() },
+	"compact":    func(p *plague) { p.store.Compact(p.store.Revision()) },
+	"flaky store": func(p *plague) {
+		p.flaky(p.someone(), 0.05+0.5*p.r.Float64(), false, p.some(time.Second))
+	},
+	"hidden success": func(p *plague) {
+		p.flaky(p.someone(), 0.05+0.5*p.r.Float64(), true, p.some(time.Second))
+	},
+	"outage of the store": func(p *plague) { p.outage(p.some(3 * p.spec.LeaseTTL)) },
+	"partition": func(p *plague) {
+		proc := p.someone()
+		proc.client.Partition(true)
+		p.heal(p.some(2*p.spec.LeaseTTL), proc)
+	},
+	"late watch": func(p *plague) {
+		proc := p.someone()
+		proc.client.HoldWatches(true)
+		time.AfterFunc(p.some(2*p.spec.LeaseTTL), func() { proc.client.HoldWatches(false) })
+	},
+	"silence": func(p *plague) {
+		proc := p.someone()
+		p.net.Silence(proc.host, true)
+		p.heal(p.some(2*p.spec.LeaseTTL), proc)
+	},
+	"one-way silence": func(p *plague) {
+		proc := p.someone()
+		p.net.Mute(proc.host, true)
+		time.AfterFunc(p.some(2*p.spec.LeaseTTL), func() { p.net.Mute(proc.host, false) })
+	},
+	"delay": func(p *plague) {
+		proc := p.someone()
+		p.net.Delay(proc.host, p.some(2*time.Second))
+		time.AfterFunc(p.some(3*time.Second), func() { p.net.Delay(proc.host, p.latency/2) })
+	},
+	"cut":      func(p *plague) { p.net.Cut(p.someone().host) },
+	"bad disk": func(p *plague) { p.badDisk(0.3*p.r.Float64(), p.some(2*time.Second)) },
+	"full disk": func(p *plague) {
+		p.disk.refuseCheckpoints(true)
+		time.AfterFunc(p.some(3*time.Second), func() { p.disk.refuseCheckpoints(false) })
+	},
+	"power cut": func(p *plague) { p.blackout(memfs.Keep(p.r.IntN(3))) },
+	"stop":      func(p *plague) { p.someone().cancel() }, // in order; the supervisor starts it again
+	"double":    (*plague).double,
 }
 
 // flaky makes a process's requests fail for a while, before or after they have
@@ -285,12 +317,13 @@ func (p *plague) double() {
 	p.begin(name, func(c *trainer.Config) { c.Takeover = takeover })
 }
 
-// run lets faults strike, starts what has died again, and returns when the job
-// is complete and every process has ended.
-func (p *plague) run(faults int, pause time.Duration) {
+// run lets the faults of a plan strike, starts what has died again, and returns
+// when the job is complete and every process has ended.
+func (p *plague) run(plan []fault) {
 	p.untilTaken()
-	for range faults {
-		time.Sleep(time.Duration(p.r.Int64N(int64(pause))))
+	began := time.Now()
+	for _, f := range plan {
+		time.Sleep(f.at - time.Since(began))
 		p.reap()
 		for _, name := range plagueNames {
 			if p.running[name] == nil {
@@ -300,7 +333,9 @@ func (p *plague) run(faults int, pause time.Duration) {
 		if p.state().Phase.Ended() {
 			break
 		}
-		p.struck[p.strike()]++
+		p.line("FAULT", "%d: %s", f.number, f.kind)
+		p.strike(f)
+		p.struck[f.kind]++
 	}
 	limit := time.After(30 * time.Minute)
 	for p.n > 0 {
@@ -342,7 +377,7 @@ func TestPlagueLosesNothing(t *testing.T) {
 				}
 				p := newPlague(c, r)
 				began := time.Now()
-				p.run(25, pause)
+				p.run(plan(r, 25, pause))
 				require.Equal(t, etcdqueue.PhaseComplete, c.state().Phase)
 				c.exact(2000, seen)
 				t.Logf("%v in %v", p.struck, time.Since(began))
@@ -406,7 +441,7 @@ func TestPlagueWithABadChunk(t *testing.T) {
 				c.spec.Train.Passes = 3
 				c.spec.Data.Chunk = chunk
 				p := newPlague(c, rand.New(rand.NewPCG(seed, 5)))
-				p.run(15, 40*time.Millisecond)
+				p.run(plan(p.r, 15, 40*time.Millisecond))
 				seen := maps.Clone(seen)
 				c.exact(left, seen)
 				require.EqualValues(t, 3, c.result().Queue.Failed)

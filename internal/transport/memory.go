@@ -29,6 +29,7 @@ type Memory struct {
 // hostState is what a test has done to a host.
 type hostState struct {
 	silent bool
+	muted  bool
 	delay  time.Duration
 	conns  map[*memoryConn]struct{}
 }
@@ -64,6 +65,12 @@ func (m *Memory) Silence(host string, on bool) {
 	m.change(func() { m.host(host).silent = on })
 }
 
+// Mute makes the packets that a host sends stay under way until it is lifted;
+// what others send arrives.
+func (m *Memory) Mute(host string, on bool) {
+	m.change(func() { m.host(host).muted = on })
+}
+
 // Delay makes a host's packets, both ways, take d longer.
 func (m *Memory) Delay(host string, d time.Duration) {
 	m.change(func() { m.host(host).delay = d })
@@ -87,12 +94,12 @@ func (m *Memory) host(name string) *hostState {
 	return h
 }
 
-// route is the state of the way between two hosts now.
+// route is the state of the way from one host to another now.
 func (m *Memory) route(a, b string) (silent bool, delay time.Duration, changed <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	x, y := m.host(a), m.host(b)
-	return x.silent || y.silent, x.delay + y.delay, m.changed
+	return x.silent || y.silent || x.muted, x.delay + y.delay, m.changed
 }
 
 type memoryHost struct {
@@ -128,7 +135,8 @@ func (h memoryHost) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	for {
 		silent, delay, changed := m.route(h.name, to)
-		if !silent {
+		unanswered, _, _ := m.route(to, h.name)
+		if !silent && !unanswered {
 			if err := clock.Sleep(ctx, m.clock, delay); err != nil {
 				return nil, err
 			}
@@ -151,7 +159,7 @@ func (m *Memory) connect(ctx context.Context, from, to, addr string) (net.Conn, 
 	if l == nil {
 		return nil, fmt.Errorf("dial %s: %w", addr, syscall.ECONNREFUSED)
 	}
-	up, down := newPipe(m, from, to), newPipe(m, from, to)
+	up, down := newPipe(m, from, to), newPipe(m, to, from)
 	client := &memoryConn{in: down, out: up, local: local, remote: l.addr}
 	server := &memoryConn{in: up, out: down, local: l.addr, remote: local}
 	m.track(from, to, client)

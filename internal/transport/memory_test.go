@@ -79,6 +79,36 @@ func TestMemoryDelays(t *testing.T) {
 	})
 }
 
+// TestMemoryMute: what a muted host sends stays under way, what is sent to it
+// arrives, and nobody reaches it anew.
+func TestMemoryMute(t *testing.T) {
+	virtual(t, func(t *testing.T, m *transport.Memory) {
+		a, b := connected(t, m)
+		m.Mute("b", true)
+		_, err := b.Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = a.Write([]byte("y"))
+		require.NoError(t, err)
+		buf := make([]byte, 1)
+		_, err = io.ReadFull(b, buf)
+		require.NoError(t, err)
+		require.NoError(t, a.SetReadDeadline(time.Now().Add(time.Minute)))
+		_, err = a.Read(buf)
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = m.Host("a").Dial(ctx, "b:1")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		m.Mute("b", false)
+		require.NoError(t, a.SetReadDeadline(time.Time{}))
+		_, err = io.ReadFull(a, buf)
+		require.NoError(t, err)
+		require.Equal(t, "x", string(buf))
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
+}
+
 func TestMemorySilence(t *testing.T) {
 	virtual(t, func(t *testing.T, m *transport.Memory) {
 		a, b := connected(t, m)

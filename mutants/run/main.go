@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"starfish/internal/clock"
 	"starfish/mutants"
@@ -158,6 +159,18 @@ var (
 	crash  = regexp.MustCompile(`(?m)^(panic|fatal error): .*$`)
 )
 
+// firstFailed is the name of the first test that failed, down to the subtest, which
+// says the seed where there is one.
+func firstFailed(out []byte) string {
+	by := ""
+	for _, m := range failed.FindAllSubmatch(out, -1) {
+		if name := string(m[1]); by == "" || strings.HasPrefix(name, by+"/") {
+			by = name
+		}
+	}
+	return by
+}
+
 // judge reads the output of tests that ran with a mutant. Code that does not
 // compile proves nothing.
 func judge(out []byte, err error) (outcome, error) {
@@ -167,8 +180,8 @@ func judge(out []byte, err error) (outcome, error) {
 	if bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")) {
 		return outcome{}, fmt.Errorf("it does not compile: %s", bytes.TrimSpace(out))
 	}
-	if m := failed.FindSubmatch(out); m != nil {
-		return outcome{true, string(m[1])}, nil
+	if by := firstFailed(out); by != "" {
+		return outcome{true, by}, nil
 	}
 	if hung.Match(out) {
 		return outcome{true, "the time-out"}, nil

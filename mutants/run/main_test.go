@@ -23,7 +23,7 @@ func TestJudge(t *testing.T) {
 		broken bool
 	}{
 		"tests pass":   {"ok  \tx\t0.1s\n", nil, false, "", false},
-		"a test":       {"--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/b (0.00s)\nFAIL\n", exit, true, "TestA", false},
+		"a test":       {"--- FAIL: TestA (0.00s)\n    --- FAIL: TestA/b (0.00s)\nFAIL\n", exit, true, "TestA/b", false},
 		"a crash":      {"panic: oops\n\ngoroutine 1 [running]:\n", exit, true, "panic: oops", false},
 		"a hang":       {"panic: test timed out after 2m0s\n", exit, true, "the time-out", false},
 		"no compile":   {"# x\nx.go:1: bad\nFAIL\tx [build failed]\n", exit, false, "", true},

@@ -23,6 +23,7 @@ type Client struct {
 	before Hook
 	after  Hook
 	healed chan struct{} // not nil while partitioned; closed when it heals
+	heard  chan struct{} // not nil while watches are held; closed when they go on
 }
 
 // Client makes a handle without faults.
@@ -57,6 +58,35 @@ func (c *Client) Partition(on bool) {
 		close(c.healed)
 		c.healed = nil
 	}
+}
+
+// HoldWatches makes the client's watches silent, or lets them go on from where
+// they were; requests are answered all the same.
+func (c *Client) HoldWatches(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case on && c.heard == nil:
+		c.heard = make(chan struct{})
+	case !on && c.heard != nil:
+		close(c.heard)
+		c.heard = nil
+	}
+}
+
+// hear is the gate of watches.
+func (c *Client) hear(ctx context.Context) error {
+	c.mu.Lock()
+	heard := c.heard
+	c.mu.Unlock()
+	if heard != nil {
+		select {
+		case <-heard:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return c.pass(ctx)
 }
 
 // pass waits until the client is not partitioned.
@@ -139,7 +169,7 @@ func (c *Client) Watch(ctx context.Context, start, end string, rev int64) <-chan
 		close(out)
 		return out
 	}
-	return c.store.watch(ctx, start, end, rev, c.pass)
+	return c.store.watch(ctx, start, end, rev, c.hear)
 }
 
 // Grant implements store.Store.

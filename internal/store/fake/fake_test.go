@@ -171,6 +171,34 @@ func TestAHiddenSuccessHasItsEffect(t *testing.T) {
 	require.True(t, exists(t, s, "k"))
 }
 
+// TestHeldWatches: watches fall silent and then go on from where they were, while
+// requests are answered.
+func TestHeldWatches(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := fake.New(fake.Options{})
+		c := s.Client("a")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		in := c.Watch(ctx, "k", "", 0)
+		synctest.Wait()
+		c.HoldWatches(true)
+		c.HoldWatches(true) // is nothing else
+		put(t, s, "k", 0)
+		kv, err := store.Lookup(ctx, c, "k")
+		require.NoError(t, err)
+		require.True(t, kv.Exists())
+		synctest.Wait()
+		select {
+		case <-in:
+			require.Fail(t, "a watch was not held")
+		default:
+		}
+		c.HoldWatches(false)
+		require.Len(t, (<-in).Events, 1)
+	})
+}
+
 func TestAPartitionHoldsUpRequestsAndWatches(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
