@@ -47,8 +47,12 @@ func (s *steward) turn(ctx context.Context) (etcdqueue.State, error) {
 	if !s.w.perPass() {
 		return s.w.queue.Turn(ctx, nil, s.guard)
 	}
-	s.still.Lock()
-	defer s.still.Unlock()
+	select {
+	case s.still <- struct{}{}:
+		defer func() { <-s.still }()
+	case <-ctx.Done():
+		return etcdqueue.State{}, context.Cause(ctx)
+	}
 	p, err := s.w.queue.Prospect(ctx)
 	switch {
 	case err != nil:

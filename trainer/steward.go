@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -42,7 +41,7 @@ type steward struct {
 	ended   time.Time // when it saw the job drain
 	// still is held while a pass is evaluated, so that this steward itself does
 	// not change the state that it is looking at.
-	still sync.Mutex
+	still chan struct{}
 }
 
 // run holds the key whenever nobody else does, until ctx ends or the job has
@@ -240,10 +239,12 @@ func (s *steward) removals(ctx context.Context, ended <-chan struct{}) error {
 }
 
 func (s *steward) removePasses(ctx context.Context) error {
-	if !s.still.TryLock() {
+	select {
+	case s.still <- struct{}{}:
+		defer func() { <-s.still }()
+	default:
 		return nil
 	}
-	defer s.still.Unlock()
 	state, err := s.w.queue.State(ctx)
 	if err != nil || state.Phase.Ended() || state.Floor >= state.Pass {
 		return ignoreEnd(err)

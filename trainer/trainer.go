@@ -124,7 +124,7 @@ func (t *Trainer) member(ctx context.Context, j job.Job, m model.Model, plan *re
 	g, groupCtx := errgroup.WithContext(work)
 	g.Go(func() error { return w.run(groupCtx) })
 	g.Go(func() error {
-		s := &steward{w: w, member: member, log: w.log, holding: t.setSteward}
+		s := &steward{still: make(chan struct{}, 1), w: w, member: member, log: w.log, holding: t.setSteward}
 		return s.run(groupCtx)
 	})
 	g.Go(func() error { return w.awaitEnd(groupCtx) })
