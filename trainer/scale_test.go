@@ -160,44 +160,42 @@ func TestStewardOfMany(t *testing.T) {
 	file, seen := records(t, 2000)
 	asked := map[int]int64{}
 	for _, n := range []int{3, 60} {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := slowCluster(t, file, 2)
-				c.spec.Queue.Lanes = 64
-				requests := map[*process]*atomic.Int64{}
-				c.prepare = func(p *process) {
-					count := &atomic.Int64{}
-					requests[p] = count
-					p.intercept(func(op, _ string) error {
-						if op != "watch" {
-							count.Add(1)
-						}
-						return nil
-					})
-				}
-				var all []*process
-				for i := range n {
-					all = append(all, c.trainer(fmt.Sprintf("trainer-%d", i)))
-				}
-				// Without pservers everybody waits, with the chunks in hand.
-				time.Sleep(20 * time.Second)
-				steward := c.steward(all)
-				before, revision := requests[steward].Load(), c.store.Revision()
-				time.Sleep(time.Minute)
-				require.LessOrEqual(t, c.store.Revision()-revision, int64(n), "writes of those that wait")
-				require.Same(t, steward, c.steward(all))
-				asked[n] = requests[steward].Load() - before
+		synctest.Test(t, func(t *testing.T) {
+			c := slowCluster(t, file, 2)
+			c.spec.Queue.Lanes = 64
+			requests := map[*process]*atomic.Int64{}
+			c.prepare = func(p *process) {
+				count := &atomic.Int64{}
+				requests[p] = count
+				p.intercept(func(op, _ string) error {
+					if op != "watch" {
+						count.Add(1)
+					}
+					return nil
+				})
+			}
+			var all []*process
+			for i := range n {
+				all = append(all, c.trainer(fmt.Sprintf("trainer-%d", i)))
+			}
+			// Without pservers everybody waits.
+			time.Sleep(20 * time.Second)
+			steward := c.steward(all)
+			before, revision := requests[steward].Load(), c.store.Revision()
+			time.Sleep(time.Minute)
+			require.LessOrEqual(t, c.store.Revision()-revision, int64(n), "writes of those that wait")
+			require.Same(t, steward, c.steward(all))
+			asked[n] = requests[steward].Load() - before
 
-				c.kill(steward)
-				killed := time.Now()
-				c.until("another steward", func() bool { s := c.steward(all); return s != nil && s != steward })
-				c.until("nothing is left of it", func() bool { return c.holds(steward.name) == "" })
-				require.Less(t, time.Since(killed), c.spec.LeaseTTL+2*time.Second)
-				c.pserver("pserver-0")
-				c.pserver("pserver-1")
-				c.wait()
-				c.exact(2000, seen)
-			})
+			c.kill(steward)
+			killed := time.Now()
+			c.until("another steward", func() bool { s := c.steward(all); return s != nil && s != steward })
+			c.until("nothing is left of it", func() bool { return c.holds(steward.name) == "" })
+			require.Less(t, time.Since(killed), c.spec.LeaseTTL+2*time.Second)
+			c.pserver("pserver-0")
+			c.pserver("pserver-1")
+			c.wait()
+			c.exact(2000, seen)
 		})
 	}
 	t.Logf("requests of the steward in an idle minute, by the number of trainers: %v", asked)
