@@ -11,7 +11,6 @@ import (
 	"starfish/internal/wire"
 	"starfish/job"
 	"starfish/pserver/ledger"
-	"starfish/pserver/optimizer"
 )
 
 // Loader builds a shard's content from the sections of a cut. The shard itself
@@ -205,7 +204,7 @@ func (l *Loader) addRows(t *table, data []byte) error {
 // load adds rows of a checkpoint. They cannot be found before loaded.
 func (t *table) load(rows []byte) error {
 	size := 4 * t.rows.Stride
-	if t.rows.N+len(rows)/size >= optimizer.None {
+	if t.rows.N+len(rows)/size > maxRows {
 		return fmt.Errorf("%w: parameter %q has more rows than a table takes", ErrCorrupt, t.Name)
 	}
 	for len(rows) > 0 {
@@ -217,35 +216,17 @@ func (t *table) load(rows []byte) error {
 // loaded makes the index of the rows that load has added, and checks that each
 // belongs here and comes once.
 func (t *table) loaded() error {
-	n := len(t.slots)
-	for t.rows.N > n/8*5 {
-		n *= 2
-	}
-	t.slots, t.touched = make([]uint64, n), make([]uint64, (t.rows.N+63)/64)
+	t.slots, t.touched = make([]uint32, slotsFor(t.rows.N)), make([]uint64, (t.rows.N+63)/64)
 	for row := range uint32(t.rows.N) {
 		key := t.rows.Key(row)
-		hash := job.Mix(key)
-		if !t.here(key, hash) {
+		if !t.here(key, job.Mix(key)) {
 			return fmt.Errorf("%w: key %d of parameter %q does not lie on shard %d", ErrCorrupt, key, t.Name, t.shard)
 		}
-		if !t.enterOnce(key, hash, row) {
+		if t.enter(t.slots, key, row) != row {
 			return fmt.Errorf("%w: key %d of parameter %q comes twice", ErrCorrupt, key, t.Name)
 		}
 	}
 	return nil
-}
-
-// enterOnce is enter for a row of which it is not known that it is not there.
-func (t *table) enterOnce(key, hash uint64, row uint32) bool {
-	mask := uint64(len(t.slots) - 1)
-	at := hash & mask
-	for ; t.slots[at] != 0; at = (at + 1) & mask {
-		if slot := t.slots[at]; (slot^hash)>>32 == 0 && t.rows.Key(uint32(slot)-1) == key {
-			return false
-		}
-	}
-	t.slots[at] = hash>>32<<32 | uint64(row+1)
-	return true
 }
 
 // here tells whether a key with that hash lies on the table's shard.

@@ -275,7 +275,7 @@ func (s *Shard) Pull(dense []wire.BlockRef, sparse []wire.KeyRef, sink wire.Sink
 	rows := s.room(keys)
 	for i := range sparse {
 		n := len(sparse[i].Keys)
-		if err := s.content.tables[sparse[i].Param].checkKeys(sparse[i].Keys, rows[:n]); err != nil {
+		if err := s.content.tables[sparse[i].Param].pulled(sparse[i].Keys, rows[:n]); err != nil {
 			return err
 		}
 		rows = rows[n:]

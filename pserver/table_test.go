@@ -47,6 +47,10 @@ func TestTableIsAMap(t *testing.T) {
 				}
 				require.Equal(t, row, found[i])
 			}
+			// Whatever is remembered, what is recalled is what is found.
+			guess := rapid.SliceOfN(rapid.OneOf(rapid.Uint32Range(0, 70), rapid.Just[uint32](optimizer.None)), len(keys), len(keys)).Draw(t, "guess")
+			require.Equal(t, -1, tab.recall(keys, guess))
+			require.Equal(t, found, guess)
 			tab.create(keys, found)
 			for i, k := range keys {
 				if _, known := model[k]; !known {
@@ -115,6 +119,43 @@ func TestTableGrowth(t *testing.T) {
 	require.Len(t, tab.slots, before, "rows that exist need no room")
 }
 
+// An index that grows moves a few rows at a time, is never too full, and is
+// complete at every moment.
+func TestIndexGrowsOnTheWay(t *testing.T) {
+	t.Parallel()
+	tab := testTable(t, 0, 1)
+	const n, more = 60_000, 30
+	keys, found := make([]uint64, n), make([]uint32, n)
+	for i := range keys {
+		keys[i] = uint64(i)
+	}
+	grown, slots := 0, len(tab.slots)
+	for at := 0; at < n; at += more {
+		moved := tab.moved
+		tab.create(keys[at:at+more], nones(found[at:at+more]))
+		if len(tab.slots) != slots {
+			grown, slots = grown+1, len(tab.slots)
+			require.Nil(t, tab.next)
+		}
+		require.LessOrEqual(t, tab.rows.N, slots/4*3)
+		require.LessOrEqual(t, slots, max(firstSlots, 4*tab.rows.N))
+		if tab.rows.N > 100*more { // below, a push may be too large to grow on the way
+			require.LessOrEqual(t, tab.moved-min(moved, tab.moved), movedPerRow*more)
+		}
+		if at%(50*more) == 0 {
+			require.Equal(t, -1, tab.find(keys, found))
+			for i, row := range found {
+				want := uint32(i)
+				if i >= at+more {
+					want = optimizer.None
+				}
+				require.Equal(t, want, row)
+			}
+		}
+	}
+	require.Greater(t, grown, 8)
+}
+
 func nones(rows []uint32) []uint32 {
 	for i := range rows {
 		rows[i] = optimizer.None
@@ -168,7 +209,7 @@ func TestNoAllocationInSteadyState(t *testing.T) {
 		Meta:   wire.Meta{Rank: 1 << 40, Token: 1},
 		Sparse: []wire.SparseRows{{Param: pWeights, Keys: messages[0], Values: grad}},
 	}
-	refs, sink := []wire.KeyRef{{Param: pWeights, Keys: messages[1]}}, &values{}
+	refs, sink := []wire.KeyRef{{Param: pWeights, Keys: messages[0]}}, &values{}
 	require.Zero(t, testing.AllocsPerRun(50, func() {
 		exchange(t, s, p, refs, sink)
 		p.N++

@@ -283,3 +283,23 @@ func BenchmarkRows(b *testing.B) {
 		})
 	}
 }
+
+// Rows are where they were made, also when blocks come out of slabs.
+func TestSlabs(t *testing.T) {
+	t.Parallel()
+	const n = 600_000
+	r := NewRows(1, 1)
+	for i := range uint64(n) {
+		row, words := r.Add(i * 3)
+		words[2] = float32(row)
+	}
+	for row := range uint32(n) {
+		if r.Key(row) != uint64(row)*3 || r.Row(row)[2] != float32(row) || r.Row(row)[3] != 0 {
+			require.Equal(t, uint64(row)*3, r.Key(row))
+			require.Equal(t, []float32{float32(row), 0}, r.Content(r.Row(row)))
+		}
+	}
+	require.Greater(t, len(r.Blocks), 2*slabFrom)
+	require.GreaterOrEqual(t, r.Bytes(), int64(16*n))
+	require.Less(t, r.Bytes(), int64(16*n+4*slabWords+4*blockWords))
+}

@@ -1,6 +1,10 @@
 package optimizer
 
-import "math"
+import (
+	"math"
+
+	"starfish/internal/hugepage"
+)
 
 // None is the number of a row that does not exist.
 const None = math.MaxUint32
@@ -10,6 +14,13 @@ const head = 2
 
 // blockWords is the size of a block of rows, 64 KiB, if a row is not larger.
 const blockWords = 64 << 10 / 4
+
+// slabWords is the size of a slab, 4 MiB: from slabFrom blocks on a table gets
+// its blocks out of slabs, which lie on large pages where there are any.
+const (
+	slabWords = 4 << 20 / 4
+	slabFrom  = slabWords / blockWords
+)
 
 // Rows is the memory of a table's rows. A row is
 //
@@ -27,6 +38,8 @@ type Rows struct {
 	Dim    int
 	// N is the number of rows.
 	N int
+
+	slab []float32 // memory for the next blocks
 }
 
 // NewRows returns the empty memory for rows of dim weights and so many words
@@ -78,11 +91,31 @@ func (t *Rows) Add(key uint64) (uint32, []float32) {
 func (t *Rows) Grow(n int) []float32 {
 	at := t.N & (1<<t.Shift - 1)
 	if at == 0 {
-		t.Blocks = append(t.Blocks, make([]float32, t.Stride<<t.Shift))
+		t.Blocks = append(t.Blocks, t.block())
 	}
 	n = min(n, 1<<t.Shift-at)
 	t.N += n
 	return t.Blocks[len(t.Blocks)-1][at*t.Stride : (at+n)*t.Stride]
+}
+
+// block returns the memory of a new block.
+func (t *Rows) block() []float32 {
+	size := t.Stride << t.Shift
+	if len(t.slab) == 0 {
+		if len(t.Blocks) < slabFrom || 2*size > slabWords {
+			return make([]float32, size)
+		}
+		t.slab = make([]float32, slabWords/size*size)
+		hugepage.Advise(t.slab)
+	}
+	block := t.slab[:size:size]
+	t.slab = t.slab[size:]
+	return block
+}
+
+// Bytes is the memory of the rows, and what is at hand for more.
+func (t *Rows) Bytes() int64 {
+	return 4 * (int64(len(t.Blocks))*int64(t.Stride)<<t.Shift + int64(len(t.slab)))
 }
 
 // Append appends the words of n rows, from a row on, as they lie in memory.

@@ -1,0 +1,164 @@
+package pserver
+
+import (
+	"math/bits"
+
+	"starfish/job"
+	"starfish/pserver/optimizer"
+)
+
+// ahead is how many keys are looked up side by side: more than the processor
+// can have misses under way, so few that their lines stay in the first cache.
+const ahead = 32
+
+// find writes the row number of each key, None where there is no row. It
+// returns the index of the first key that has no place on this shard, or -1.
+// It changes nothing.
+//
+// A lookup costs two cache misses, one for the slot and one for the row, and
+// what is found there decides how it goes on. A processor that guesses that
+// wrongly throws away what it has begun of the lookups to come. So the keys are
+// looked up in groups, each in four steps: the first loads all home slots and
+// the third the keys of all rows, without any branch on the data, and all their
+// misses overlap; the others find in the cache what they decide about.
+func (t *table) find(keys []uint64, rows []uint32) int {
+	var g group
+	for i := 0; i < len(keys); i += ahead {
+		n := min(ahead, len(keys)-i)
+		if bad := g.find(t, keys[i:i+n], rows[i:i+n]); bad >= 0 {
+			return i + bad
+		}
+	}
+	return -1
+}
+
+// group is what is known of the keys of one group.
+type group struct {
+	hashes, slots [ahead]uint32
+}
+
+func (g *group) find(t *table, keys []uint64, rows []uint32) int {
+	if !g.home(t, keys) {
+		for i, key := range keys {
+			if !t.here(key, job.Mix(key)) {
+				return i
+			}
+		}
+	}
+	g.resolve(t, rows)
+	if t.differ(keys, rows) {
+		t.correct(keys, rows)
+	}
+	return -1
+}
+
+// home loads the slots where the keys are if they are not displaced. It tells
+// whether all keys belong here.
+func (g *group) home(t *table, keys []uint64) bool {
+	slots, mask := t.slots, uint64(len(t.slots)-1)
+	shard, of, width := uint64(t.shard), uint64(t.of), uint64(t.Bits)
+	if width == 0 {
+		width = 64
+	}
+	keys = keys[:min(len(keys), ahead)]
+	wrong := uint64(0)
+	for i, key := range keys {
+		hash := job.Mix(key)
+		at, _ := bits.Mul64(hash, of)
+		wrong |= at ^ shard | key>>width
+		g.hashes[i] = uint32(hash)
+		g.slots[i] = slots[hash&mask]
+	}
+	return wrong == 0
+}
+
+// resolve follows the keys to the slot that has their bits of the hash, or to
+// an empty one.
+func (g *group) resolve(t *table, rows []uint32) {
+	slots, mask := t.slots, uint32(len(t.slots)-1)
+	rows = rows[:min(len(rows), ahead)]
+	for i := range rows {
+		slot, hash := g.slots[i], g.hashes[i]
+		for at := hash & mask; uint64((slot^hash)&^mask)*uint64(slot&mask) != 0; { // occupied, by others
+			at = (at + 1) & mask
+			slot = slots[at]
+		}
+		rows[i] = slot&mask - 1 // None for an empty slot
+	}
+}
+
+// differ tells whether a row has not the key that its slot's half of the hash
+// has promised.
+func (t *table) differ(keys []uint64, rows []uint32) bool {
+	if t.rows.N == 0 {
+		return false
+	}
+	blocks, shift, stride, inBlock := t.rows.Blocks, t.rows.Shift&31, t.rows.Stride, uint32(1)<<t.rows.Shift-1
+	rows = rows[:len(keys)]
+	diff := uint64(0)
+	for i, row := range rows {
+		exists := uint64(0)
+		if row != optimizer.None {
+			exists = ^exists
+		}
+		row &= uint32(exists) // the first one's key is as good to load as any
+		diff |= (optimizer.KeyOf(blocks[row>>shift][int(row&inBlock)*stride:]) ^ keys[i]) & exists
+	}
+	return diff != 0
+}
+
+// correct looks up again the keys whose half of the hash is that of another key
+// on their way, which is one in some 2^32 / S.
+func (t *table) correct(keys []uint64, rows []uint32) {
+	for i, row := range rows {
+		if row != optimizer.None && t.rows.Key(row) != keys[i] {
+			rows[i] = t.findSlowly(keys[i])
+		}
+	}
+}
+
+// recall is find, if rows are what an earlier find of the same keys has found.
+// Where there was no row it searches again.
+func (t *table) recall(keys []uint64, rows []uint32) int {
+	if t.rows.N == 0 {
+		return t.find(keys, rows)
+	}
+	lost := t.lost(keys, rows)
+	var some [ahead]uint64
+	var found [ahead]uint32
+	for len(lost) > 0 {
+		n := min(ahead, len(lost))
+		for i, at := range lost[:n] {
+			some[i] = keys[at]
+		}
+		var g group
+		if bad := g.find(t, some[:n], found[:n]); bad >= 0 {
+			return int(lost[bad])
+		}
+		for i, at := range lost[:n] {
+			rows[at] = found[i]
+		}
+		lost = lost[n:]
+	}
+	return -1
+}
+
+// lost returns the places of the keys that are not those of the rows. The result
+// is valid until the next call.
+func (t *table) lost(keys []uint64, rows []uint32) []uint32 {
+	if len(t.missing) < len(keys) {
+		t.missing = make([]uint32, len(keys)+len(keys)/4)
+	}
+	missing, n := t.missing[:len(keys)], uint64(0)
+	blocks, shift, stride, inBlock := t.rows.Blocks, t.rows.Shift&31, t.rows.Stride, uint32(1)<<t.rows.Shift-1
+	last := uint32(t.rows.N - 1)
+	rows = rows[:len(keys)]
+	for i, row := range rows {
+		at := min(row, last)
+		differ := optimizer.KeyOf(blocks[at>>shift][int(at&inBlock)*stride:]) ^ keys[i]
+		differ |= uint64(row - at) // no row: it need not be loaded to know
+		missing[n] = uint32(i)
+		n += (differ | -differ) >> 63
+	}
+	return missing[:n]
+}
