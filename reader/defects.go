@@ -1,7 +1,9 @@
 package reader
 
 import (
+	"bytes"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -136,12 +138,20 @@ func noNumber(text []byte) string {
 	return "; if it means that there is none, list it in data.csv.missing; if the column has texts, give it type: categorical"
 }
 
+// thousands are numbers whose commas may stand between thousands.
+var thousands = regexp.MustCompile(`^[-+]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?$`)
+
 // decimalComma is advice, as the rest of a sentence, about a number that is
-// written with a comma.
+// written with commas.
 func decimalComma(text []byte) string {
-	point := strings.Replace(string(text), ",", ".", 1)
-	if _, ok := decimal(padded(point)); !ok || point == string(text) {
+	if bytes.IndexByte(text, ',') < 0 {
 		return ""
+	}
+	if _, ok := decimal(padded(strings.ReplaceAll(string(text), ",", ""))); !ok {
+		return ""
+	}
+	if thousands.Match(text) {
+		return "; write no separators between thousands, and decimals with a point"
 	}
 	return "; write decimals with a point"
 }

@@ -113,6 +113,14 @@ func TestProposeOther(t *testing.T) {
 	text, spec = propose(t, "x.csv", "class,a\nred,1\nblue,2\ngreen,3\nred,4\n", proposal{})
 	require.Len(t, spec.Data.CSV.Labels, 3)
 	require.Contains(t, text, "several")
+	var many strings.Builder
+	many.WriteString("a,y\n")
+	for i := range 300 {
+		fmt.Fprintf(&many, "%d,n%d\n", i%7, i)
+	}
+	text, spec = propose(t, "x.csv", many.String(), proposal{})
+	require.Empty(t, spec.Data.CSV.Labels)
+	require.Contains(t, text, "# Label \"y\": 300 different texts\n# It is neither a number nor one of two texts")
 	_, spec = propose(t, "x.csv", "y,a\n1,u\n0,caf\xc3\xa9 \"x\"\n", proposal{})
 	require.Len(t, spec.Features, 1)
 }

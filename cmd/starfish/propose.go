@@ -172,7 +172,10 @@ func (p *proposal) kind(label *reader.ColumnStats) (model string, labels map[str
 		return logistic, nil
 	case numeric:
 		return linear, nil
-	case label.Distinct != 2 || len(label.Values) < 2:
+	case label.Distinct > len(label.Values):
+		p.line("# It is neither a number nor one of two texts: no model of this version foretells that. --label names another column.")
+		return linear, nil
+	case label.Distinct != 2:
 		p.line("# It has neither two values nor numbers, so the numbers below are only an order; models of several")
 		p.line("# classes are not implemented in this version.")
 		labels = make(map[string]int)
@@ -210,6 +213,9 @@ func columnName(c *reader.ColumnStats, f *reader.Profile) string {
 
 // describeLabel says how the labels are spread.
 func describeLabel(c *reader.ColumnStats) string {
+	if !c.Numeric() && c.Distinct > len(c.Values) {
+		return distinct(c) + " different texts"
+	}
 	if c.Distinct > 10 || len(c.Values) == 0 {
 		return fmt.Sprintf("numbers from %s to %s, mean %s", short(c.Min), short(c.Max), short(c.Mean))
 	}
@@ -309,7 +315,7 @@ func useless(c *reader.ColumnStats, records int64) string {
 	case c.Counts && records > 20:
 		return "counts the records"
 	case c.Texts > 20 && c.Parts*3 < c.Texts && (int64(c.Distinct) == records || c.Distinct > reader.MaxDistinct):
-		return fmt.Sprintf("%s different texts look like names of the records", thousands(int64(c.Distinct)))
+		return distinct(c) + " different texts look like names of the records"
 	}
 	return ""
 }
@@ -334,13 +340,17 @@ func settingsOf(c *reader.ColumnStats) string {
 	return s
 }
 
+// distinct is how many values a column has.
+func distinct(c *reader.ColumnStats) string {
+	if c.Distinct > reader.MaxDistinct {
+		return "more than " + thousands(reader.MaxDistinct)
+	}
+	return thousands(int64(c.Distinct))
+}
+
 // describe is what stands behind a feature.
 func describe(c *reader.ColumnStats) string {
-	distinct := thousands(int64(c.Distinct))
-	if c.Distinct > reader.MaxDistinct {
-		distinct = "more than " + thousands(reader.MaxDistinct)
-	}
-	s := distinct + " values"
+	s := distinct(c) + " values"
 	if c.Numeric() {
 		s += fmt.Sprintf(" from %s to %s", short(c.Min), short(c.Max))
 	}
