@@ -75,6 +75,19 @@ func NamedLayout(format string, columns Columns, names []string) (*Layout, error
 // Labelled tells whether there is a column with labels, and they are read.
 func (l *Layout) Labelled() bool { return l.l.label >= 0 }
 
+// Lacks are those of the columns Weight and Group that were named and are not
+// there, though labels are read.
+func (l *Layout) Lacks() []string {
+	var names []string
+	if l.c.Weight != "" && l.l.weight < 0 && !l.c.Unlabelled {
+		names = append(names, l.c.Weight)
+	}
+	if l.c.Group != "" && l.l.group < 0 && !l.c.Unlabelled {
+		names = append(names, l.c.Group)
+	}
+	return names
+}
+
 // Text reads records out of memory: pieces of a stream, or single records. It
 // makes of a record what a Reader makes of it. It is not safe for concurrent
 // use.
@@ -128,7 +141,7 @@ func (t *Text) Parse(text []byte, b *Batch, flaws []Flaw) ([]Flaw, error) {
 		case bad:
 			flaws = append(flaws, Flaw{Good: b.Records() - before, Offset: pos, Reason: t.reason()})
 		case unclosed:
-			return flaws, fmt.Errorf("reader: %w: a quote is opened that is not closed", ErrBadData)
+			return flaws, &OpenQuoteError{Offset: pos}
 		case blank:
 		}
 		pos = next
@@ -160,6 +173,20 @@ func (t *Text) reason() string {
 	}
 	return t.parser.reason(t.buf)
 }
+
+// OpenQuoteError is an ErrBadData: a quote is opened and never closed.
+type OpenQuoteError struct {
+	// Offset of the first byte of the record with the quote in the text.
+	Offset int
+}
+
+// Error says what is wrong.
+func (e *OpenQuoteError) Error() string {
+	return fmt.Sprintf("%v: a quote is opened that is not closed", ErrBadData)
+}
+
+// Unwrap gives ErrBadData.
+func (e *OpenQuoteError) Unwrap() error { return ErrBadData }
 
 // whole is how many bytes of a text are whole records.
 func (t *Text) whole(text []byte) int {

@@ -170,6 +170,9 @@ func (o *predictOptions) finish(s streams, p *predictor) error {
 		text += fmt.Sprintf(", %s bad", thousands(p.bad))
 	}
 	if p.metrics != nil {
+		if len(p.data.lacks) > 0 {
+			text += fmt.Sprintf(" without the column %s", strings.Join(p.data.lacks, " and "))
+		}
 		r := model.TestResult(p.good, p.metrics)
 		text += ": " + metrics(r)
 		if err := o.writeMetrics(r); err != nil {

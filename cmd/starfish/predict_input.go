@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"starfish/internal/cli"
 	"starfish/job"
@@ -20,6 +21,8 @@ type inputs struct {
 	options reader.Options
 	// labelled: all inputs have labels, and they are read.
 	labelled bool
+	// lacks are columns of weight and group that are not in all inputs.
+	lacks []string
 	// whole: line breaks in quotes are allowed in all files.
 	whole bool
 	list  []input
@@ -142,6 +145,11 @@ func (d *inputs) begin(name string, r io.ReadCloser, multiline bool) (*begun, er
 		case ok:
 			start = min(start, len(b.rest)) // the last line need not end
 			d.labelled = d.labelled && (l.Labelled() || len(b.rest) == start && final)
+			for _, name := range l.Lacks() {
+				if !slices.Contains(d.lacks, name) {
+					d.lacks = append(d.lacks, name)
+				}
+			}
 			b.lines = int64(lines(b.rest[:start]))
 			b.layout, b.rest = l, b.rest[start:]
 			return b, nil

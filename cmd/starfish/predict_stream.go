@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"slices"
@@ -218,8 +219,15 @@ func located(c *piece) error {
 	if errors.As(c.err, &exit) {
 		return c.err
 	}
+	var open *reader.OpenQuoteError
+	if errors.As(c.err, &open) {
+		return unreadable(fmt.Sprintf("%s:%d", c.input, c.at(open.Offset)), c.err)
+	}
 	return unreadable(c.input, c.err)
 }
+
+// at is the line of a byte of the piece.
+func (c *piece) at(offset int) int64 { return c.line + int64(lines(c.text[:min(offset, len(c.text))])) }
 
 // await waits for the next piece, and flushes before it has to wait for input.
 func (p *predictor) await(ctx context.Context, w *bufio.Writer, order <-chan *piece) (c *piece, ok bool, err error) {
@@ -251,7 +259,7 @@ func (p *predictor) count(c *piece) {
 		if p.bad++; p.bad > shownBad {
 			continue
 		}
-		b := reader.BadRecord{File: c.input, Line: c.line + int64(lines(c.text[:min(f.Offset, len(c.text))])), Reason: f.Reason}
+		b := reader.BadRecord{File: c.input, Line: c.at(f.Offset), Reason: f.Reason}
 		if p.bad == 1 {
 			p.firstBad, p.firstText = b, bytes.Clone(c.text[:min(len(c.text), 4<<10)])
 		}

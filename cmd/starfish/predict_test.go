@@ -169,13 +169,8 @@ func TestPredictKeepsTheOrder(t *testing.T) {
 		fmt.Fprintf(&text, "%d 1:%d 7\n", i, i)
 		fmt.Fprintf(&want, "%s\n", strconv.FormatFloat(float64(0.5+float32(i)), 'g', -1, 64))
 	}
-	var z bytes.Buffer
-	w := gzip.NewWriter(&z)
-	_, err := io.WriteString(w, text.String())
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
 	a := writeFile(t, filepath.Join(dir, "a"), text.String())
-	writeFile(t, filepath.Join(dir, "b.gz"), z.String())
+	gzipped(t, dir, text.String())
 	writeFile(t, filepath.Join(dir, "_skipped"), "1 1:1\n")
 
 	c := newCall(t, "predict", "-m", m, "-i", dir, "-i", a, "-o", filepath.Join(dir, "_out")).succeed()
@@ -226,9 +221,9 @@ func TestPredictColumns(t *testing.T) {
 		args            []string
 	}{
 		"as trained":    {text: "y,site,hours,w\n1,a,2,1\n0,b,3,0\n", out: "6.5\n11.5\n", says: "predicted 2 records: loss 30.25000"},
-		"other order":   {text: "more,hours,y,site\n-,2,1,a\n", out: "6.5\n", says: "predicted 1 record: loss"},
+		"other order":   {text: "more,hours,y,site\n-,2,1,a\n", out: "6.5\n", says: "predicted 1 record without the column w: loss"},
 		"no label":      {text: "site,hours\na,2\n", out: "6.5\n", says: "predicted 1 record\n"},
-		"bad label":     {text: "y,site,hours\n?,a,2\n1,b,2\n", out: "bad\n10.5\n", says: "1 bad: loss"},
+		"bad label":     {text: "y,site,hours\n?,a,2\n1,b,2\n", out: "bad\n10.5\n", says: "1 bad without the column w: loss"},
 		"no labels":     {text: "y,site,hours\n?,a,2\n1,b,2\n", out: "6.5\n10.5\n", says: "predicted 2 records\n", args: []string{"--no-labels"}},
 		"another label": {text: "what,site,hours\n1,a,2\n", out: "6.5\n", says: "loss 30.25000", args: []string{"--label", "what"}},
 		"tsv":           {text: "site\thours\nb\t0\n", out: "8.5\n", says: "predicted 1", args: []string{"--format", "tsv"}},
@@ -273,6 +268,7 @@ func TestPredictRefuses(t *testing.T) {
 		"all bad":         {[]string{"-m", svm, "-i", data("1:1\n2:2\n")}, 1, "all 2 records are bad"},
 		"hint":            {[]string{"-m", svm, "-i", data("1:1\n2:2\n")}, 1, "give --no-labels"},
 		"damaged":         {[]string{"-m", svm, "-i", gz, "-o", filepath.Join(dir, "out")}, 1, "starfish: " + gz + ": bad data: byte "},
+		"an open quote":   {[]string{"-m", columns, "-i", gzipped(t, dir, "y,site,hours,w\n1,a,2,1\n1,\"b\nc\",2,1\n0,\"a,3,1\n1,b,2,1\n")}, 1, ".csv.gz:5: bad data: a quote is opened"},
 		"csv for libsvm":  {[]string{"-m", svm, "-i", data("a,b,y\n1,2,0\n")}, 1, "all 2 records are bad"},
 		"and the hint":    {[]string{"-m", svm, "-i", data("a,b,y\n1,2,0\n")}, 1, "the input looks like csv"},
 		"gzip as csv":     {[]string{"-m", columns, "-i", data("\x1f\x8b\x08\x00\r\n")}, 2, "the input is compressed by gzip"},
@@ -287,6 +283,17 @@ func TestPredictRefuses(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(dir, "*out*"))
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// gzipped writes a compressed file.
+func gzipped(t *testing.T, dir, text string) string {
+	t.Helper()
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	_, err := io.WriteString(w, text)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return writeFile(t, filepath.Join(dir, "in.csv.gz"), z.String())
 }
 
 // TestPredictLittle: stdin that has nothing, or less than a whole line.
