@@ -50,6 +50,50 @@ type actor struct {
 	mu     sync.Mutex // the follower's requests pass the hooks as well
 	during func()
 	hide   bool
+	news   chan struct{} // not nil while nothing is heard of what changes; closed then
+}
+
+// slow is a store whose watches tell an actor nothing new while others are busy
+// between its last read and its write. What it would make of the news is
+// another schedule, and which of them comes about a matter of luck.
+type slow struct {
+	store.Store
+	a *actor
+}
+
+func (s slow) Watch(ctx context.Context, start, end string, rev int64) <-chan store.WatchResponse {
+	out := make(chan store.WatchResponse)
+	go func() {
+		defer close(out)
+		for r := range s.Store.Watch(ctx, start, end, rev) {
+			s.a.mu.Lock()
+			news := s.a.news
+			s.a.mu.Unlock()
+			if news != nil {
+				<-news
+			}
+			select {
+			case out <- r:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// deafen makes the actor hear nothing of changes until the end is called.
+func (a *actor) deafen() (end func()) {
+	news := make(chan struct{})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.news = news
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.news = nil
+		close(news)
+	}
 }
 
 // set says what happens before the actor's next write, and whether answers are
@@ -123,6 +167,9 @@ func (s *script) step(words []string) string {
 	if words[1] == "take" {
 		s.caughtUp(a)
 	}
+	if during != nil {
+		defer a.deafen()()
+	}
 	a.set(during, hide)
 	notes = append(notes, s.do(words))
 	a.set(nil, false)
@@ -133,6 +180,7 @@ func (s *script) actor(name string) *actor {
 	if s.actors[name] == nil {
 		q, client := s.w.client(name)
 		a := &actor{Queue: q}
+		q.c.Store = slow{q.c.Store, a}
 		client.Fail(a.before)
 		client.FailAfter(a.after)
 		s.actors[name] = a
