@@ -11,6 +11,7 @@ import (
 
 	"starfish/etcdqueue"
 	"starfish/internal/store"
+	"starfish/job"
 	"starfish/pserver/pb"
 )
 
@@ -95,6 +96,18 @@ func TestStatusNotesStats(t *testing.T) {
 	require.Nil(t, s.Shards[2].Serving)
 	require.Nil(t, s.Shards[3].Serving)
 	require.InDelta(t, 0.5, *s.Loss, 1e-9)
+}
+
+// Bad records that were left out are told of where there are any.
+func TestBadRecordsAreTold(t *testing.T) {
+	t.Parallel()
+	s := &jobStatus{Queue: etcdqueue.Totals{Records: 1200, Batches: 20}}
+	require.Contains(t, textOf(s), "\nrecords  1,200 in 20 batches\n")
+	s.Queue.Bad = 1
+	require.Contains(t, textOf(s), "\nrecords  1,200 in 20 batches; 1 bad record was left out\n")
+	var b strings.Builder
+	summary(&b, &job.Result{Job: "a", Phase: "complete", Passes: 2, BadRecords: 1500})
+	require.Contains(t, b.String(), "complete: 0 records in 2 passes; 1,500 bad records were left out\n")
 }
 
 // Of very many shards the screen shows those that need a look.

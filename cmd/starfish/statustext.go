@@ -36,7 +36,7 @@ func (s *jobStatus) text(b *strings.Builder) {
 	q := s.Queue
 	fmt.Fprintf(b, "chunks   %s todo, %s pending, %s complete, %s failed; %s takes, %s requeued, %s reopened\n", thousands(q.Todo),
 		thousands(q.Pending), thousands(q.Complete), thousands(q.Failed), thousands(q.Takes), thousands(q.Requeued), thousands(q.Reopened))
-	fmt.Fprintf(b, "records  %s in %s batches\n", thousands(q.Records), thousands(q.Batches))
+	fmt.Fprintf(b, "records  %s in %s batches%s\n", thousands(q.Records), thousands(q.Batches), badText(q.Bad))
 	if s.Loss != nil {
 		fmt.Fprintf(b, "loss     %.5f in pass %d so far, each batch before its update\n", *s.Loss, s.Pass+1)
 	}
@@ -61,6 +61,14 @@ func (s *jobStatus) text(b *strings.Builder) {
 		b.WriteByte('\n')
 		summary(b, s.Result)
 	}
+}
+
+// badText says how many records were left out, as the rest of a line.
+func badText(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return "; " + plural(n, "bad record was", "bad records were") + " left out"
 }
 
 func (s *jobStatus) reopenedText() string {
