@@ -45,8 +45,8 @@ type Config struct {
 	// Peers tells how many takers there are, this one included; nil = 1. Take
 	// uses it to leave the others their share.
 	Peers func() int
-	// Log tells of broken watches and of chunks that were taken back;
-	// nil = nowhere.
+	// Log tells of broken watches, of chunks that are quarantined, and of chunks
+	// that were taken back; nil = nowhere.
 	Log logrus.FieldLogger
 }
 

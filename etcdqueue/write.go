@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sirupsen/logrus"
+
 	"starfish/internal/store"
 )
 
@@ -71,7 +73,7 @@ func (q *Queue) Complete(ctx context.Context, done []Done, guards ...store.Cmp) 
 // this pass, and `failed/<chunk>` with the reason and the detail (nil or JSON)
 // keeps it out of later ones.
 func (q *Queue) Fail(ctx context.Context, t Task, reason string, detail json.RawMessage) error {
-	quarantine := false
+	quarantine, failures := false, 0
 	err := q.report(ctx, []Task{t}, verb{name: "fail", do: func(_ int, l Lane, unsure bool) (Lane, []store.Op, verdict) {
 		var after Lane
 		var ok bool
@@ -82,8 +84,9 @@ func (q *Queue) Fail(ctx context.Context, t Task, reason string, detail json.Raw
 		if !quarantine {
 			return after, nil, staleUnless(ok)
 		}
+		failures = after.Tries[t.Position]
 		record := FailedChunk{
-			V: failedVersion, Chunk: t.Chunk, Pass: t.Pass, Reason: reason, Failures: after.Tries[t.Position],
+			V: failedVersion, Chunk: t.Chunk, Pass: t.Pass, Reason: reason, Failures: failures,
 			Owner: q.c.Name, Incarnation: q.c.Incarnation, Detail: detail,
 		}
 		return after, []store.Op{store.Put(failedKey(t.Chunk), mustJSON(record), 0)}, changed
@@ -94,6 +97,8 @@ func (q *Queue) Fail(ctx context.Context, t Task, reason string, detail json.Raw
 			q.view.failed[t.Chunk] = unread
 		}
 		q.mu.Unlock()
+		q.c.Log.WithFields(logrus.Fields{"chunk": t.Chunk, "pass": t.Pass, "failures": failures, "error": reason}).
+			Error("the chunk is quarantined")
 	}
 	return err
 }

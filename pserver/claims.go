@@ -248,6 +248,7 @@ func (t *tenure) successor(v membership.View, shard int, h *held) *held {
 	case h != nil && h.generation == generation && h.member == t.member:
 		return h
 	}
+	t.log.WithFields(logrus.Fields{"shard": shard, "generation": generation}).Info("the shard is claimed")
 	next := newHeld(t, shard, generation, v.Shards[shard].Listed)
 	if h != nil {
 		next.before = h

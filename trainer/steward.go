@@ -39,6 +39,10 @@ type steward struct {
 	guard   store.Cmp
 	trouble remind.Reminder
 	ended   time.Time // when it saw the job drain
+	// seen is one more than the last pass that it saw, 0 for none, and toldPass
+	// when it told of one.
+	seen     int
+	toldPass time.Time
 	// still is held while a pass is evaluated, so that this steward itself does
 	// not change the state that it is looking at.
 	still chan struct{}
@@ -170,9 +174,17 @@ func (s *steward) turns(ctx context.Context) error {
 	}
 }
 
+// turnEvery is how often the turn of a pass is told at most.
+const turnEvery = time.Second
+
 // observe notes the times of the first take and of the last complete, as far
-// as this process sees them.
+// as this process sees them, and tells of a new pass.
 func (s *steward) observe(state etcdqueue.State) {
+	if now := s.w.clock.Now(); state.Phase == etcdqueue.PhaseTraining && s.seen > 0 && state.Pass >= s.seen && now.Sub(s.toldPass) >= turnEvery {
+		s.toldPass = now
+		s.log.WithField("pass", state.Pass).Info("the pass has turned")
+	}
+	s.seen = state.Pass + 1
 	if s.ended.IsZero() && state.Phase == etcdqueue.PhaseDraining {
 		s.ended = s.w.clock.Now()
 	}
@@ -296,7 +308,7 @@ func ignoreEnd(err error) error {
 // evaluates, and ends the job. It returns nil when the job has ended or has
 // gone back to training.
 func (s *steward) finish(ctx context.Context, state etcdqueue.State) error {
-	s.log.Info("every chunk is dealt with: waiting for the last checkpoints")
+	s.log.WithField("pass", state.Pass).Info("every chunk is dealt with: waiting for the last checkpoints")
 	view, metas, err := s.awaitCovered(ctx, state)
 	if err != nil || view == nil {
 		return err
@@ -313,6 +325,9 @@ func (s *steward) finish(ctx context.Context, state etcdqueue.State) error {
 	err = s.w.queue.Finish(ctx, etcdqueue.PhaseComplete, "", ops, s.guard, state.Guard(), view.Guard())
 	if errors.Is(err, etcdqueue.ErrGuard) {
 		return s.holds(ctx) // a shard has moved or reopened: the next turn looks again
+	}
+	if err == nil {
+		s.log.WithField("pass", state.Pass).Info("the job is complete, its result is written")
 	}
 	return err
 }

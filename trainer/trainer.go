@@ -78,7 +78,7 @@ func (t *Trainer) run(ctx context.Context) error {
 		if !errors.Is(err, membership.ErrLost) {
 			return err
 		}
-		t.cfg.Log.WithError(err).Warn("the lease ended: registering again")
+		t.cfg.Log.WithField("incarnation", member.Incarnation()).Warn("the lease was lost, registering again")
 		previous = member.Incarnation()
 	}
 }
