@@ -245,7 +245,7 @@ func summary(b *strings.Builder, res *job.Result) {
 	if res.WallSeconds != nil && res.CPUSeconds != nil {
 		fmt.Fprintf(b, " (the whole command: %.1f s, %.1f s of processor time)", *res.WallSeconds, *res.CPUSeconds)
 	}
-	b.WriteString(badText(res.BadRecords) + "\n")
+	b.WriteByte('\n')
 	if res.Train.Loss != nil {
 		fmt.Fprintf(b, "training  loss %.5f over the last pass, each batch before its update\n", *res.Train.Loss)
 	}

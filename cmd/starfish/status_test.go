@@ -11,7 +11,6 @@ import (
 
 	"starfish/etcdqueue"
 	"starfish/internal/store"
-	"starfish/job"
 	"starfish/pserver/pb"
 )
 
@@ -105,9 +104,6 @@ func TestBadRecordsAreTold(t *testing.T) {
 	require.Contains(t, textOf(s), "\nrecords  1,200 in 20 batches\n")
 	s.Queue.Bad = 1
 	require.Contains(t, textOf(s), "\nrecords  1,200 in 20 batches; 1 bad record was left out\n")
-	var b strings.Builder
-	summary(&b, &job.Result{Job: "a", Phase: "complete", Passes: 2, BadRecords: 1500})
-	require.Contains(t, b.String(), "complete: 0 records in 2 passes; 1,500 bad records were left out\n")
 }
 
 // Of very many shards the screen shows those that need a look.
