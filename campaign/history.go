@@ -153,12 +153,14 @@ func (h *history) owners(kv store.KV) error {
 		case now.Owned() && !same && now.Generation != was.Generation+1,
 			(same || !now.Owned()) && now.Generation != was.Generation:
 			return fmt.Errorf("shard %d went from generation %d of %q to %d of %q", shard, was.Generation, was.Incarnation, now.Generation, now.Incarnation)
+		case now.Owned() && !same && now.From != "" && (now.From != was.Name || now.HandOvers != was.HandOvers+1):
+			return fmt.Errorf("shard %d was handed over by %q, who did not own it: %+v, then %+v", shard, now.From, was, now)
 		case now.Owned() && !same && h.past[id]:
 			return fmt.Errorf("shard %d is owned by %s again", shard, now.Incarnation)
 		case was.Listed && !now.Listed:
 			return fmt.Errorf("shard %d has never had a checkpoint, all of a sudden", shard)
 		}
-		if was.Owned() && !same {
+		if was.Owned() && !same && now.From == "" { // one that hands over lives, and may get the shard again
 			h.past[fmt.Sprintf("%d/%s", shard, was.Incarnation)] = true
 		}
 	}

@@ -44,6 +44,13 @@ func owner(t *testing.T, incarnation string, generation int64, listed bool) stor
 	return put(t, "owners", membership.View{Shards: []membership.Owner{{Name: "p", Incarnation: incarnation, Generation: generation, Listed: listed}}}.Encode())
 }
 
+// handed is the record after from, who has the shard's n-th hand-over behind it.
+func handed(t *testing.T, incarnation string, generation, n int64, from string) store.Event {
+	t.Helper()
+	return put(t, "owners", membership.View{Shards: []membership.Owner{
+		{Name: "p", Incarnation: incarnation, Generation: generation, HandOvers: n, From: from}}}.Encode())
+}
+
 // TestHistory: a history is judged revision by revision.
 func TestHistory(t *testing.T) {
 	t.Parallel()
@@ -66,15 +73,18 @@ func TestHistory(t *testing.T) {
 			{{Deleted: true, KV: store.KV{Key: "queue/000000/0000"}}}}, wrong: "above the floor"},
 		"a lane goes below the floor": {revisions: [][]store.Event{{training}, {lane(t, "0", 2)},
 			{state(t, etcdqueue.State{Phase: etcdqueue.PhaseTraining, Pass: 1, Floor: 1})}, {{Deleted: true, KV: store.KV{Key: "queue/000000/0000"}}}}},
-		"a pass is left out":             {revisions: [][]store.Event{{training}, {state(t, etcdqueue.State{Phase: etcdqueue.PhaseTraining, Pass: 2})}}, wrong: "came after"},
-		"it goes on after the end":       {revisions: [][]store.Event{{state(t, etcdqueue.State{Phase: etcdqueue.PhaseComplete})}, {training}}, wrong: "after the end"},
-		"a generation is left out":       {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {owner(t, "b", 3, false)}}, wrong: "went from generation"},
-		"an owner without a generation":  {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {owner(t, "b", 1, false)}}, wrong: "went from generation"},
-		"a generation without an owner":  {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {owner(t, "a", 2, false)}}, wrong: "went from generation"},
-		"an owner comes back":            {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {owner(t, "b", 2, false)}, {owner(t, "a", 3, false)}}, wrong: "owned by a again"},
-		"checkpoints are forgotten":      {revisions: [][]store.Event{{owner(t, "a", 1, true)}, {owner(t, "b", 2, false)}}, wrong: "never had a checkpoint"},
-		"a zombie lists a checkpoint":    {revisions: [][]store.Event{{owner(t, "a", 1, true)}, {owner(t, "b", 2, true)}, {put(t, "checkpoints/0000/1", map[string]any{"generation": 1})}}, wrong: "with generation 1"},
-		"draining with a reopened chunk": {revisions: [][]store.Event{{training}, {state(t, etcdqueue.State{Phase: etcdqueue.PhaseDraining, Reopened: []int{0}})}}, wrong: "draining with"},
+		"a pass is left out":                       {revisions: [][]store.Event{{training}, {state(t, etcdqueue.State{Phase: etcdqueue.PhaseTraining, Pass: 2})}}, wrong: "came after"},
+		"it goes on after the end":                 {revisions: [][]store.Event{{state(t, etcdqueue.State{Phase: etcdqueue.PhaseComplete})}, {training}}, wrong: "after the end"},
+		"a generation is left out":                 {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {owner(t, "b", 3, false)}}, wrong: "went from generation"},
+		"an owner without a generation":            {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {owner(t, "b", 1, false)}}, wrong: "went from generation"},
+		"a generation without an owner":            {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {owner(t, "a", 2, false)}}, wrong: "went from generation"},
+		"an owner comes back":                      {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {owner(t, "b", 2, false)}, {owner(t, "a", 3, false)}}, wrong: "owned by a again"},
+		"an owner comes back that had handed over": {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {handed(t, "b", 2, 1, "p")}, {handed(t, "a", 3, 1, "")}}},
+		"an owner gives twice":                     {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {handed(t, "b", 2, 2, "p")}}, wrong: "was handed over"},
+		"somebody else gives":                      {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {handed(t, "b", 2, 1, "q")}}, wrong: "was handed over"},
+		"checkpoints are forgotten":                {revisions: [][]store.Event{{owner(t, "a", 1, true)}, {owner(t, "b", 2, false)}}, wrong: "never had a checkpoint"},
+		"a zombie lists a checkpoint":              {revisions: [][]store.Event{{owner(t, "a", 1, true)}, {owner(t, "b", 2, true)}, {put(t, "checkpoints/0000/1", map[string]any{"generation": 1})}}, wrong: "with generation 1"},
+		"draining with a reopened chunk":           {revisions: [][]store.Event{{training}, {state(t, etcdqueue.State{Phase: etcdqueue.PhaseDraining, Reopened: []int{0}})}}, wrong: "draining with"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

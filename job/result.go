@@ -99,6 +99,8 @@ type ShardState struct {
 	Lost             int64   `json:"lost"`
 	Replayed         int64   `json:"replayed"`
 	RecoveredSeconds float64 `json:"recovered_seconds"`
+	HandOvers        int64   `json:"handovers"`
+	HandOverSeconds  float64 `json:"handover_seconds"`
 }
 
 // Restarts counts processes that were started again, and how many of the

@@ -214,6 +214,12 @@ func exactlyOnce() []Mutant {
 			Package: "./pserver", Run: "TestKilledPserverIsReplacedByName|TestKilledBeforeTheFirstCheckpoint",
 		},
 		{
+			Name: "handed-over-unsaved", Invariant: 4,
+			Breaks: "a shard is given away as its last interval save has it, and everything since is trained again",
+			File:   "pserver/handover.go", Old: "if err := t.save(h.ctx, h, saveHandOver); err != nil {", New: "if g.stopped = g.began; h.away.Swap(true) {\n\t\tvar err error",
+			Package: "./pserver", Run: "TestPserversComeAndGo",
+		},
+		{
 			Name: "saved-once-is-saved-for-good", Invariant: 4,
 			Breaks: "a job is complete although the owner of a shard has not saved it since it took over",
 			File:   "trainer/steward.go", Old: "if ms[0].Generation != view.Shards[i].Generation || ms[0].Passes < passes {",
@@ -255,6 +261,24 @@ func oneWriter() []Mutant {
 			Breaks: "a shard is claimed whose owner is registered",
 			File:   "internal/membership/claim.go", Old: "if old.Owned() && roster.Members[old.Name].Incarnation == old.Incarnation {", New: "if false {",
 			Package: "./internal/membership", Run: "TestClaim",
+		},
+		{
+			Name: "the-giver-goes-on-serving", Invariant: 5,
+			Breaks: "a pserver acknowledges pushes to a shard that it has handed over",
+			File:   "pserver/saver.go", Old: "\t\th.away.Store(true)", New: "\t\th.away.Store(false)",
+			Package: "./pserver", Run: "TestTheGiverIsSilentFromTheCutOn",
+		},
+		{
+			Name: "handed-to-one-that-leaves", Invariant: 5,
+			Breaks: "a shard is given to a pserver that is gone or stopping by then",
+			File:   "internal/membership/handover.go", Old: "t.If = append(t.If, store.Unchanged(PServers+\"/\"+move.To, to.Revision))", New: "_ = to",
+			Package: "./internal/membership", Run: "TestHandOverIsGuarded",
+		},
+		{
+			Name: "handed-over-under-the-old-generation", Invariant: 5,
+			Breaks: "giver and receiver are owners of one generation",
+			File:   "internal/membership/owners.go", Old: "Generation: o.Generation + 1,", New: "Generation: max(o.Generation, 1),",
+			Package: "./internal/membership", Run: "TestHandOver",
 		},
 		{
 			Name: "claim-without-comparing", Invariant: 5,
@@ -325,7 +349,7 @@ func checkpoints() []Mutant {
 		{
 			Name: "a-lost-list-is-a-new-shard", Invariant: 7,
 			Breaks: "a shard that has had checkpoints begins anew without a word",
-			File:   "pserver/restore.go", Old: "if h.listed && !t.cfg.AllowReinit {", New: "if false {",
+			File:   "pserver/restore.go", Old: "if h.claim.Listed && !t.cfg.AllowReinit {", New: "if false {",
 			Package: "./pserver", Run: "TestNoCheckpointLoads",
 		},
 		{
@@ -340,6 +364,18 @@ func checkpoints() []Mutant {
 // liveness: invariants 8 and 9, clocks and waits.
 func liveness() []Mutant {
 	return []Mutant{
+		{
+			Name: "shards-go-to-and-fro", Invariant: 9,
+			Breaks: "a shard is handed over though the holdings are even within one, and then back, for ever",
+			File:   "internal/membership/handover.go", Old: "if held[from]-held[to] < 2 {", New: "if held[from]-held[to] < 1 {",
+			Package: "./internal/membership", Run: "TestPlanBalance|TestBalanceComesToAnEnd",
+		},
+		{
+			Name: "a-hand-over-goes-by-an-old-plan", Invariant: 9,
+			Breaks: "a shard is handed over to a pserver that needs none any more",
+			File:   "internal/membership/handover.go", Old: "return held[from]-held[to] >= 2", New: "return held[from] >= 0*held[to]",
+			Package: "./internal/membership", Run: "TestUneven|TestBalanceComesToAnEnd",
+		},
 		{
 			Name: "age-by-absolute-time", Invariant: 8,
 			Breaks: "the age of an entry is taken from a calendar instead of from when this process saw it",

@@ -41,6 +41,9 @@ type tenure struct {
 	view   membership.View
 	roster membership.Roster
 	waited bool // startPause is over
+	// moving are the hand-overs under way; calm is when the next may begin.
+	moving []*held
+	calm   time.Time
 	// claiming that fails is tried again.
 	claiming remind.Reminder
 	// keepers run under hold, which ends with the tenure.
@@ -116,6 +119,9 @@ func (t *tenure) follow(ctx context.Context) error {
 			}
 		case r, ok := <-rosters:
 			if open = ok; ok {
+				if !maps.Equal(r.Members, t.roster.Members) {
+					t.calmUntil(t.cfg.Clock.Now().Add(calmTime))
+				}
 				t.roster = r
 			}
 		case asked, ok := <-requests:
@@ -145,6 +151,10 @@ func (t *tenure) follow(ctx context.Context) error {
 			continue
 		}
 		t.claiming.Over(t.cfg.Clock.Now())
+		if pause := t.balance(); pause > 0 {
+			again.Stop()
+			again = t.cfg.Clock.Timer(pause)
+		}
 	}
 }
 
@@ -193,8 +203,7 @@ func (t *tenure) plan() []int {
 		return nil // not known yet
 	}
 	v := t.view.Sized(t.job.Parameters.Shards)
-	registered := t.roster.Incarnations()
-	shards := membership.PlanClaim(v, registered, t.me, t.job.Spec.Run.Pservers, t.waited)
+	shards := membership.PlanClaim(v, t.roster, t.me, t.job.Spec.Run.Pservers, t.waited)
 	for shard, h := range *t.table.Load() {
 		o := v.Shards[shard]
 		if h != nil && h.member != t.member && (!o.Owned() || o.Incarnation == h.member.Incarnation()) &&
@@ -242,14 +251,18 @@ func (t *tenure) successor(v membership.View, shard int, h *held) *held {
 		return nil
 	case generation == 0 && h.member != t.member && shard < len(v.Shards) && v.Shards[shard].Generation == h.generation:
 		return h // nobody has claimed it since: the memory may still be of use
+	case generation == 0 && h.giving.Load() != nil:
+		return nil // handed over
 	case generation == 0:
 		t.log.WithFields(logrus.Fields{"shard": shard, "generation": h.generation}).Warn("the shard has another owner, dropping it")
 		return nil
 	case h != nil && h.generation == generation && h.member == t.member:
 		return h
 	}
-	t.log.WithFields(logrus.Fields{"shard": shard, "generation": generation}).Info("the shard is claimed")
-	next := newHeld(t, shard, generation, v.Shards[shard].Listed)
+	if v.Shards[shard].From == "" { // else it is received, which its keeper logs
+		t.log.WithFields(logrus.Fields{"shard": shard, "generation": generation}).Info("the shard is claimed")
+	}
+	next := newHeld(t, shard, v.Shards[shard])
 	if h != nil {
 		next.before = h
 		// Every claim adds one to the generation, so if it has grown by one
@@ -265,58 +278,84 @@ func (t *tenure) successor(v membership.View, shard int, h *held) *held {
 func (t *tenure) nudge() {
 	for _, h := range *t.table.Load() {
 		if h != nil {
-			select {
-			case h.nudged <- struct{}{}:
-			default:
-			}
+			h.nudge()
 		}
 	}
 }
 
-// drain is the orderly stop: answer nothing any more, save every shard, give
-// the shards up, deregister. It takes no longer than cfg.Drain; what does not
-// succeed by then is left to the successors, who replay.
+// drain is the orderly stop: take no shard any more, answer nothing any more, save
+// every shard, hand the shards over to those that stay, deregister. It takes no
+// longer than cfg.Drain; what does not succeed by then is left to the successors,
+// who replay.
 func (t *tenure) drain(ctx context.Context) {
 	t.step("stopping: last checkpoints")
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.cfg.Drain)
+	defer cancel()
+	// Still serving, so that it costs no pause: who is there to receive?
+	var asked sync.WaitGroup
+	asked.Go(func() { t.announce(ctx) })
+	willing := t.willing(ctx, t.roster.Members)
+	asked.Wait()
+	since := t.cfg.Clock.Now()
 	t.stopping.Store(true)
 	t.release(errStopping)
 	t.keepers.Wait()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.cfg.Drain)
+	shards, bad := t.lastSaves(ctx)
+	t.step("stopping: giving up the shards")
+	if err := t.leave(ctx, since, willing, bad); err != nil {
+		t.log.WithError(err).Warn("the shards were not given up, they are free when the registration is gone")
+	}
+	t.deregister(ctx)
+	t.log.WithField("shards", shards).Info("stopped")
+}
+
+// announce says that this process is leaving, so that it is given no more shards.
+func (t *tenure) announce(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	if err := t.member.Leave(ctx); err != nil {
+		t.log.WithError(err).Warn("the others do not know that this pserver is leaving")
+	}
+}
+
+// lastSaves saves every shard at once. In bad are those that have never been
+// loaded, or begun anew and not been compared with the queue.
+func (t *tenure) lastSaves(ctx context.Context) (shards []int, bad map[int]bool) {
 	var saves sync.WaitGroup
-	var shards []int
+	bad = map[int]bool{}
 	for shard, h := range *t.table.Load() {
 		if h == nil || h.member != t.member {
 			continue
 		}
 		h.end(errStopping) // before the cut: what is acknowledged is in it
 		shards = append(shards, shard)
+		if !h.sound() {
+			bad[shard] = true
+			continue
+		}
 		saves.Go(func() {
-			if err := t.lastSave(ctx, h); err != nil {
-				t.log.WithFields(logrus.Fields{"shard": shard, "generation": h.generation}).WithError(err).
-					Error("no last checkpoint, the shard's successor replays")
+			err := t.lastSave(ctx, h)
+			log := t.logOf(h).WithError(err)
+			switch {
+			case errors.Is(err, checkpoint.ErrNotOwner):
+				log.Info("no last checkpoint, the shard has another owner")
+			case err != nil:
+				log.Error("no last checkpoint, the shard's successor replays")
 			}
 		})
 	}
 	saves.Wait()
-	t.step("stopping: giving up the shards")
-	if len(shards) > 0 {
-		if _, err := membership.Release(ctx, t.cfg.Store, t.member, shards); err != nil {
-			t.log.WithError(err).Warn("the shards were not given up, they are free when the registration is gone")
-		}
-	}
-	t.deregister(ctx)
-	t.log.WithField("shards", shards).Info("stopped")
+	return shards, bad
 }
 
-// lastSave saves a shard that has been loaded. It tries a few times and then
-// leaves: who waits for a disk that stays full waits for nothing. A shard that
-// began anew and was not compared with the queue yet is not saved: its successor
-// could not tell that passes are missing.
+// sound tells whether a shard may be saved: it has been loaded and, if it began
+// anew, compared with the queue. Otherwise its successor could not tell that
+// passes are missing.
+func (h *held) sound() bool { return h.loaded.Load() && (!h.reinit || h.settled > 0) }
+
+// lastSave saves a shard. It tries a few times and then leaves: who waits for a
+// disk that stays full waits for nothing.
 func (t *tenure) lastSave(ctx context.Context, h *held) error {
-	if !h.loaded.Load() || h.reinit && h.settled == 0 {
-		return nil
-	}
 	for try := 1; ; try++ {
 		err := t.save(ctx, h, saveStop)
 		if err == nil || try == stopTries || errors.Is(err, checkpoint.ErrNotOwner) || errors.Is(err, ErrBroken) {

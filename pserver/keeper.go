@@ -21,7 +21,7 @@ import (
 type held struct {
 	shard      int
 	generation int64
-	listed     bool // there were checkpoints when it was claimed
+	claim      membership.Owner // its entry in owners when it was claimed
 	member     *membership.Member
 	core       *Shard // nil until the keeper has made it
 	// before is this process's ownership of the shard before this one, if there
@@ -34,6 +34,11 @@ type held struct {
 	loaded  atomic.Bool
 	serving atomic.Bool
 	ended   atomic.Bool
+	// steady: it has been compared with the queue. giving: it is to be handed
+	// over. away: and is not served any more meanwhile.
+	steady atomic.Bool
+	giving atomic.Pointer[giving]
+	away   atomic.Bool
 
 	ctx    context.Context // the ownership's life
 	cancel context.CancelCauseFunc
@@ -55,8 +60,10 @@ type held struct {
 	step   string
 	saved  lastSave
 	saving error
-	// recovered is how long the shard was not served after it was claimed.
+	// recovered is how long the shard was not served after it was claimed, pauses
+	// for how many seconds it was not served in all its hand-overs.
 	recovered time.Duration
+	pauses    float64
 }
 
 // lastSave is the newest checkpoint of this ownership.
@@ -66,9 +73,9 @@ type lastSave struct {
 	summary ledger.Summary
 }
 
-func newHeld(t *tenure, shard int, generation int64, listed bool) *held {
+func newHeld(t *tenure, shard int, claim membership.Owner) *held {
 	h := &held{
-		shard: shard, generation: generation, listed: listed, member: t.member, fresh: true,
+		shard: shard, generation: claim.Generation, claim: claim, member: t.member, fresh: true,
 		done: make(chan struct{}), nudged: make(chan struct{}, 1), step: "claimed",
 	}
 	h.ok = h.owns
@@ -78,7 +85,15 @@ func newHeld(t *tenure, shard int, generation int64, listed bool) *held {
 
 // owns tells whether the shard is certain to be owned here. It is asked under
 // the shard's lock before anything changes, and again before an answer goes out.
-func (h *held) owns() bool { return !h.ended.Load() && h.member.Alive() }
+func (h *held) owns() bool { return !h.ended.Load() && !h.away.Load() && h.member.Alive() }
+
+// nudge makes the keeper look again.
+func (h *held) nudge() {
+	select {
+	case h.nudged <- struct{}{}:
+	default:
+	}
+}
 
 // end makes the ownership serve nothing any more.
 func (h *held) end(why error) {
@@ -107,6 +122,7 @@ func (t *tenure) keep(h *held) {
 	if h.before != nil {
 		<-h.before.done
 		h.reinit = h.core != nil && h.before.reinit
+		h.pauses = h.before.pauses
 		h.before = nil
 	}
 	err := t.restore(h.ctx, h)
@@ -152,6 +168,9 @@ func (t *tenure) look(h *held, r *rhythm) (time.Duration, error) {
 			return 0, err
 		}
 		return time.Minute, nil // not owned any more; the view will say so
+	}
+	if g := h.giving.Load(); g != nil {
+		return t.give(h, g)
 	}
 	st := t.stateNow()
 	if h.settled < max(st.Revision, 1) {
@@ -206,6 +225,7 @@ func (t *tenure) settle(h *held) (time.Duration, error) {
 		return t.trouble(h, "cannot compare the ledger with the queue yet, trying again", err)
 	}
 	h.settled, h.covered = st.Revision, covered && st.Phase == etcdqueue.PhaseDraining
+	h.steady.Store(true)
 	return 0, nil
 }
 

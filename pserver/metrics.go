@@ -29,6 +29,8 @@ type metrics struct {
 	unloadable    prometheus.Counter
 	reopened      prometheus.Counter
 	leasesLost    prometheus.Counter
+	handOvers     *prometheus.CounterVec
+	handOverPause prometheus.Histogram
 }
 
 const namespace = "starfish_pserver_"
@@ -48,13 +50,17 @@ func newMetrics(r prometheus.Registerer, s *Server) (*metrics, error) {
 		reopened:      counter("chunks_reopened_total", "Chunks given back to the queue because a restore had lost them."),
 		leasesLost:    counter("leases_lost_total", "Memberships that ended because the lease was gone."),
 		saves: prometheus.NewCounterVec(prometheus.CounterOpts{Name: namespace + "checkpoints_total",
-			Help: "Checkpoints by occasion (interval, final, stop) and result (ok, refused, failed)."}, []string{"occasion", "result"}),
+			Help: "Checkpoints by occasion (interval, final, stop, request, handover) and result (ok, refused, failed)."}, []string{"occasion", "result"}),
 		saveSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: namespace + "checkpoint_seconds",
 			Help: "Time from the cut of a checkpoint to its listing.", Buckets: prometheus.ExponentialBuckets(0.005, 3, 10)}),
 		restores: prometheus.NewCounterVec(prometheus.CounterOpts{Name: namespace + "restores_total",
 			Help: "Restores by source (initial, checkpoint, fallback, memory, reinit)."}, []string{"source"}),
 		restoreTime: prometheus.NewHistogram(prometheus.HistogramOpts{Name: namespace + "restore_seconds",
 			Help: "Time from the claim of a shard to its first answer.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
+		handOvers: prometheus.NewCounterVec(prometheus.CounterOpts{Name: namespace + "handovers_total",
+			Help: "Hand-overs of shards by result (given, kept, received)."}, []string{"result"}),
+		handOverPause: prometheus.NewHistogram(prometheus.HistogramOpts{Name: namespace + "handover_pause_seconds",
+			Help: "Time for which a shard that was received was not served.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
 	}
 	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: namespace + "answers_total",
 		Help: "Sections answered, by code."}, []string{"code"})
@@ -67,7 +73,7 @@ func newMetrics(r prometheus.Registerer, s *Server) (*metrics, error) {
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m, answers, m.messages, m.receivedBytes, m.malformed, m.saves, m.saveSeconds, m.savesSkipped,
-		m.restores, m.restoreTime, m.unloadable, m.reopened, m.leasesLost,
+		m.restores, m.restoreTime, m.unloadable, m.reopened, m.leasesLost, m.handOvers, m.handOverPause,
 	} {
 		errs = append(errs, r.Register(c))
 	}
@@ -91,6 +97,11 @@ func (m *metrics) skipped(n int) { m.savesSkipped.Add(float64(n)) }
 func (m *metrics) restored(source string, took time.Duration) {
 	m.restores.WithLabelValues(source).Inc()
 	m.restoreTime.Observe(took.Seconds())
+}
+
+func (m *metrics) taken(pause float64) {
+	m.handOvers.WithLabelValues("received").Inc()
+	m.handOverPause.Observe(pause)
 }
 
 // shardGauges are read from the shards at each scrape.

@@ -2,6 +2,7 @@ package pserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,6 +42,12 @@ func (t *tenure) restore(ctx context.Context, h *held) error {
 	took := t.cfg.Clock.Now().Sub(began)
 	h.mu.Lock()
 	h.recovered = took
+	if h.claim.From != "" {
+		pause := h.claim.Paused + took.Seconds()
+		h.pauses += pause
+		t.metrics.taken(pause)
+		t.logOf(h).WithFields(logrus.Fields{"from": h.claim.From, "seconds": pause}).Info("received the shard")
+	}
 	h.mu.Unlock()
 	t.metrics.restored(source, took)
 	t.logOf(h).WithFields(logrus.Fields{"source": source, "seconds": took.Seconds()}).Info("serving the shard")
@@ -102,6 +109,9 @@ func (t *tenure) loadInto(ctx context.Context, h *held, core *Shard) (string, er
 	if err != nil {
 		return "", err
 	}
+	if err := h.inherit(m); err != nil {
+		return "", err
+	}
 	log := t.logOf(h).WithFields(logrus.Fields{"checkpoint": m.Path, "batches": m.Batches})
 	if len(skipped) == 0 {
 		log.Info("checkpoint loaded")
@@ -114,13 +124,25 @@ func (t *tenure) loadInto(ctx context.Context, h *held, core *Shard) (string, er
 	return "fallback", nil
 }
 
+// inherit takes over what only the summaries of the shard's checkpoints know.
+func (h *held) inherit(m checkpoint.Meta) error {
+	var before ledger.Summary
+	if err := json.Unmarshal(m.Ledger, &before); err != nil {
+		return fmt.Errorf("the summary of %s: %w", m.Path, err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pauses = before.HandOverSeconds
+	return nil
+}
+
 // begin is the restore of a shard without checkpoints.
 func (t *tenure) begin(h *held, core *Shard) (string, error) {
-	if h.listed && !t.cfg.AllowReinit {
+	if h.claim.Listed && !t.cfg.AllowReinit {
 		return "", job.Exitf(job.ExitStateLost,
 			"shard %d has had checkpoints and none is listed any more; --allow-reinit begins anew without them", h.shard)
 	}
-	if h.listed {
+	if h.claim.Listed {
 		t.logOf(h).Error("the shard begins anew, as allowed: what it had is lost")
 		h.reinit = true
 	}

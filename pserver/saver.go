@@ -53,6 +53,7 @@ const (
 	saveFinal    = "final"
 	saveStop     = "stop"
 	saveRequest  = "request"
+	saveHandOver = "handover"
 )
 
 // saveInterval saves a shard that has changed since its last checkpoint, or
@@ -81,7 +82,7 @@ func (t *tenure) save(ctx context.Context, h *held, why string) error {
 		return context.Cause(ctx)
 	}
 	began := t.cfg.Clock.Now()
-	saved, err := t.write(ctx, h)
+	saved, err := t.write(ctx, h, why)
 	<-t.saving
 	if err == nil {
 		err = t.list(ctx, h, listing, saved, why)
@@ -93,8 +94,9 @@ func (t *tenure) save(ctx context.Context, h *held, why string) error {
 	return err
 }
 
-// write makes the file, of the shard as it is when it is called.
-func (t *tenure) write(ctx context.Context, h *held) (lastSave, error) {
+// write makes the file, of the shard as it is when it is called. A shard that is
+// to be handed over is not served any more from the cut on.
+func (t *tenure) write(ctx context.Context, h *held, why string) (lastSave, error) {
 	// A save whose listing failed may have left its file. Only one: the next
 	// does not begin before that one is gone.
 	if h.orphans {
@@ -108,6 +110,10 @@ func (t *tenure) write(ctx context.Context, h *held) (lastSave, error) {
 		}
 	}
 	asked := t.requested.Load() // before the cut
+	if why == saveHandOver {
+		h.giving.Load().stopped = t.cfg.Clock.Now()
+		h.away.Store(true) // a push that asks after this is refused, one before is in the cut
+	}
 	cut, err := h.core.Cut()
 	if err != nil {
 		return lastSave{}, fmt.Errorf("cut shard %d: %w", h.shard, err)
@@ -118,6 +124,7 @@ func (t *tenure) write(ctx context.Context, h *held) (lastSave, error) {
 	if h.generation > 1 {
 		h.mu.Lock()
 		summary.RecoveredSeconds = h.recovered.Seconds()
+		summary.HandOvers, summary.HandOverSeconds = h.claim.HandOvers, h.pauses
 		h.mu.Unlock()
 	}
 	text, err := json.Marshal(summary)

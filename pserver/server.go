@@ -257,6 +257,8 @@ func (s *Server) refusal(generation int64, h *held) (wire.Code, string) {
 		return wire.WrongOwner, "the shard is not owned here"
 	case h.generation != generation:
 		return wire.WrongOwner, "the shard has another generation"
+	case h.away.Load():
+		return wire.Paused, "the shard is being handed over"
 	case !h.ok():
 		return wire.Paused, "the lease may have ended"
 	case !h.serving.Load():
@@ -274,12 +276,9 @@ func (x *exchanger) refuse(code wire.Code, next int64, reason string) {
 func (x *exchanger) failed(h *held, err error) {
 	switch {
 	case errors.Is(err, ErrNotOwner):
-		x.refuse(wire.Paused, 0, "the lease may have ended")
+		x.refuse(wire.Paused, 0, "the lease may have ended, or the shard is being handed over")
 	case errors.Is(err, ErrBroken):
-		select {
-		case h.nudged <- struct{}{}: // the keeper fails the job
-		default:
-		}
+		h.nudge() // the keeper fails the job
 		x.refuse(wire.Failed, 0, err.Error())
 	default: // ErrInvalid, ErrParts, ErrTooLarge
 		x.refuse(wire.Invalid, 0, err.Error())

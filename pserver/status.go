@@ -44,6 +44,10 @@ type ShardStatus struct {
 	Bytes      int64   `json:"bytes"`
 	Passes     int     `json:"passes"` // covered from the first one on
 	Recovered  float64 `json:"recovered_seconds"`
+	// HandOvers is how often the shard was handed over by a living owner,
+	// HandOverSeconds for how long it was not served in all of them.
+	HandOvers       int64   `json:"handovers"`
+	HandOverSeconds float64 `json:"handover_seconds"`
 	// Checkpoint is the newest one of this ownership, CheckpointAge its age in
 	// seconds; null while there is none.
 	Checkpoint      *string  `json:"checkpoint"`
@@ -77,6 +81,7 @@ func (s *Server) shardStatus(h *held) ShardStatus {
 	st := ShardStatus{Shard: h.shard, Generation: h.generation, Serving: h.serving.Load() && h.owns()}
 	h.mu.Lock()
 	st.Doing, st.Recovered = h.step, h.recovered.Seconds()
+	st.HandOvers, st.HandOverSeconds = h.claim.HandOvers, h.pauses
 	if h.saved.meta.Path != "" {
 		path, age := h.saved.meta.Path, s.cfg.Clock.Now().Sub(h.saved.at).Seconds()
 		st.Checkpoint, st.CheckpointAge = &path, &age
@@ -86,7 +91,7 @@ func (s *Server) shardStatus(h *held) ShardStatus {
 	if !h.loaded.Load() {
 		return st
 	}
-	if !h.owns() {
+	if !h.owns() && !h.away.Load() {
 		st.Doing = "paused: the lease may have ended"
 	}
 	c := h.core.Stats()

@@ -50,8 +50,8 @@ func documented(t *testing.T) map[string]event {
 // A job to which everything happens that the table of events names: each is
 // logged, at the level and with the fields that are documented. A chunk is bad; a
 // pserver is replaced by name; a trainer with chunks in hand dies; a pserver is
-// cut off until another has its shards; and the one with all shards is lost in
-// the last moment, while the job drains, so that it goes back to training.
+// cut off until another has its shards, and is handed some back; and that other one
+// is lost in the last moment, while the job drains, so that it goes back to training.
 func TestDocumentedEvents(t *testing.T) {
 	file, _ := spoiled(t)
 	events := documented(t)
@@ -93,7 +93,8 @@ func TestDocumentedEvents(t *testing.T) {
 		c.disk.refuseCheckpoints(false)
 		c.wait()
 		require.Equal(t, etcdqueue.PhaseComplete, c.state().Phase)
-		require.Len(t, c.log.all("every chunk is dealt with: waiting for the last checkpoints"), 2, "it drained again")
+		// More often if its shards, whose last checkpoints differ, reopen one after the other.
+		require.GreaterOrEqual(t, len(c.log.all("every chunk is dealt with: waiting for the last checkpoints")), 2, "it drained again")
 
 		for message, e := range events {
 			lines := c.log.all(message)

@@ -62,7 +62,7 @@ func addShard(r *job.Result, shard int, m checkpoint.Meta, sum *ledger.Summary) 
 	r.Shards = append(r.Shards, job.ShardState{
 		Shard: shard, Generation: m.Generation, Batches: total.Batches, Skipped: total.Skipped, Lost: total.Lost,
 		Duplicates: sum.Duplicates, Replayed: sum.Replayed, Records: total.Records,
-		RecoveredSeconds: sum.RecoveredSeconds,
+		RecoveredSeconds: sum.RecoveredSeconds, HandOvers: sum.HandOvers, HandOverSeconds: sum.HandOverSeconds,
 	})
 	if n := len(sum.Sums); shard == 0 && n > 0 {
 		if loss, ok := sum.Sums[n-1].MeanLoss(); ok {

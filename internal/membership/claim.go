@@ -73,76 +73,50 @@ func claim(v View, roster Roster, m *Member, specRev int64, shards []int) (store
 	return t, next
 }
 
-// Release gives up those of shards that m owns, in an orderly stop: generation
-// and Listed stay. It may be repeated after an error.
-func Release(ctx context.Context, st store.Store, m *Member, shards []int) (View, error) {
-	for {
-		v, err := ReadView(ctx, st)
-		if err != nil {
-			return View{}, fmt.Errorf("release: %w", err)
-		}
-		held := slices.DeleteFunc(Mine(v, m.Incarnation()), func(i int) bool { return !slices.Contains(shards, i) })
-		if len(held) == 0 {
-			return v, nil
-		}
-		next := v.without(held)
-		r, err := st.Txn(ctx, store.Txn{If: []store.Cmp{v.Guard()}, Then: []store.Op{next.put()}})
-		if err != nil {
-			return View{}, fmt.Errorf("release: %w", err)
-		}
-		if r.Succeeded {
-			next.Revision = r.Revision
-			return next, nil
-		}
-	}
-}
-
 // PlanClaim says which shards me should claim now. It is deterministic, so
 // pservers that see the same state claim different shards: each free shard
 // goes, in order, to the registered pserver that holds the fewest by then,
 // the first by name among equals.
 //
-//   - v must have all the job's shards (View.Sized); registered maps the names
-//     of the registered pservers to their incarnations (Roster.Incarnations).
+//   - v must have all the job's shards (View.Sized). A pserver that is leaving
+//     keeps what it holds, and gets nothing.
 //   - While no shard has a living owner the job is just starting: nothing is
 //     claimed until want pservers are registered, or waited says that me has
 //     waited long enough for them.
 //
 // A pserver to which free shards were given and which does not claim them may
-// be left out of registered by the caller, after a while.
-func PlanClaim(v View, registered map[string]string, me Owner, want int, waited bool) []int {
+// be left out of r by the caller, after a while.
+func PlanClaim(v View, r Roster, me Owner, want int, waited bool) []int {
+	registered := r.Incarnations()
 	if registered[me.Name] != me.Incarnation || me.Incarnation == "" {
 		return nil
 	}
-	held := make(map[string]int, len(registered))
+	held := r.held(v)
 	var free []int
 	for i, o := range v.Shards {
 		if o.Owned() && registered[o.Name] == o.Incarnation {
-			held[o.Name]++
-		} else {
-			free = append(free, i)
+			continue
 		}
+		free = append(free, i)
 	}
 	if len(free) == len(v.Shards) && len(registered) < want && !waited {
 		return nil
 	}
+	for name, member := range r.Members {
+		if member.Leaving {
+			delete(held, name)
+		}
+	}
+	if len(held) == 0 {
+		return nil
+	}
 	var mine []int
 	for _, i := range free {
-		name := poorest(registered, held)
+		name := poorest(held)
 		held[name]++
 		if name == me.Name {
 			mine = append(mine, i)
 		}
 	}
 	return mine
-}
-
-func poorest(registered map[string]string, held map[string]int) string {
-	best, found := "", false
-	for name := range registered {
-		if !found || held[name] < held[best] || held[name] == held[best] && name < best {
-			best, found = name, true
-		}
-	}
-	return best
 }

@@ -152,20 +152,20 @@ func TestAClaimWhoseAnswerWasLostIsRepeated(t *testing.T) {
 		v, err := Claim(t.Context(), client, m, w.spec, []int{0})
 		require.NoError(t, err)
 		require.Equal(t, int64(1), v.Generation(0, m.Incarnation()), "claimed once")
-		_, err = Release(t.Context(), client, m, []int{0})
+		_, err = HandOver(t.Context(), client, m, moves("", 0))
 		require.ErrorContains(t, err, "no answer")
-		v, err = Release(t.Context(), client, m, []int{0})
+		v, err = HandOver(t.Context(), client, m, moves("", 0))
 		require.NoError(t, err)
 		require.Equal(t, w.view(), v)
 		client.Fail(func(string, string) error { return errRefused })
 		_, err = Claim(t.Context(), client, m, w.spec, []int{0})
 		require.ErrorIs(t, err, errRefused)
-		_, err = Release(t.Context(), client, m, []int{0})
+		_, err = HandOver(t.Context(), client, m, moves("", 0))
 		require.ErrorIs(t, err, errRefused)
 	})
 }
 
-func TestReleaseKeepsTheGeneration(t *testing.T) {
+func TestGivingUpKeepsTheGeneration(t *testing.T) {
 	simulated(t, func(t *testing.T, w *world) {
 		b := w.pserver("b")
 		m := interposed(t, w, func() {})
@@ -178,7 +178,7 @@ func TestReleaseKeepsTheGeneration(t *testing.T) {
 		var err error
 		m = interposed(t, w, func() { w.claim(b, 3) })
 		w.claim(m, 0, 1)
-		v, err = Release(t.Context(), m.c.Store, m, []int{0, 1, 2, 3})
+		v, err = HandOver(t.Context(), m.c.Store, m, moves("", 0, 1, 2, 3))
 		require.NoError(t, err)
 		require.Equal(t, v, w.view())
 		require.Equal(t, Owner{Generation: 2, Listed: true}, v.Shards[0])
@@ -211,7 +211,7 @@ func TestViewsAreWatched(t *testing.T) {
 
 		w.claim(m, 3)
 		synctest.Wait()
-		v, err := Release(t.Context(), w.st, m, []int{0})
+		v, err := HandOver(t.Context(), w.st, m, moves("", 0))
 		require.NoError(t, err)
 		synctest.Wait()
 		require.Equal(t, v, <-views, "a slow reader gets the latest")

@@ -113,7 +113,7 @@ func claimShare(ctx context.Context, w *world, m *Member, want int) error {
 		if len(v.Free()) == 0 {
 			return nil
 		}
-		plan := PlanClaim(v, roster.Incarnations(), m.c.me(), want, false)
+		plan := PlanClaim(v, roster, m.c.me(), want, false)
 		if _, err := Claim(ctx, w.st, m, w.spec, plan); err != nil {
 			return err
 		}

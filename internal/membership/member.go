@@ -14,20 +14,20 @@ import (
 
 // Member is a registration that is kept alive. It is safe for concurrent use.
 type Member struct {
-	c          Config
-	lease      store.LeaseID
-	registered store.Cmp
-	ttl        time.Duration
+	c     Config
+	lease store.LeaseID
+	ttl   time.Duration
 
 	start  time.Time
 	until  atomic.Int64 // alive until so long after start
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
-	mu   sync.Mutex
-	err  error
-	over bool // lost or closed: until does not move any more
-	lost chan struct{}
+	mu         sync.Mutex
+	registered store.Cmp
+	err        error
+	over       bool // lost or closed: until does not move any more
+	lost       chan struct{}
 }
 
 func newMember(ctx context.Context, c Config, lease store.LeaseID, rev int64, sent time.Time, ttl time.Duration) *Member {
@@ -58,7 +58,42 @@ func (m *Member) Incarnation() string { return m.c.Incarnation }
 func (m *Member) Lease() store.LeaseID { return m.lease }
 
 // Registered is the condition that the registration is still the member's own.
-func (m *Member) Registered() store.Cmp { return m.registered }
+func (m *Member) Registered() store.Cmp {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.registered
+}
+
+// Leave says in the registration that the member is stopping: from then on it
+// gets no shard any more. What it owns stays its own. It may be repeated after an
+// error. ErrLost or *SupersededError: m is not registered any more.
+func (m *Member) Leave(ctx context.Context) error {
+	value := Registration{Incarnation: m.c.Incarnation, Address: m.c.Address, Version: m.c.Version, Leaving: true}.encode()
+	for {
+		r, err := m.c.Store.Txn(ctx, store.Txn{
+			If:   []store.Cmp{m.Registered()},
+			Then: []store.Op{store.Put(m.c.key(), value, m.lease)},
+			Else: []store.Op{store.Get(m.c.key())},
+		})
+		if err != nil {
+			return fmt.Errorf("leave: %w", err)
+		}
+		at := r.Revision
+		if !r.Succeeded {
+			kv := r.First(0)
+			if err := m.judge(kv); err != nil {
+				return fmt.Errorf("leave: %w", err)
+			}
+			at = kv.ModRev // of an attempt whose answer was lost
+		}
+		m.mu.Lock()
+		m.registered = store.Unchanged(m.c.key(), at)
+		m.mu.Unlock()
+		if r.Succeeded {
+			return nil
+		}
+	}
+}
 
 // Alive tells whether the lease cannot have ended yet, by the member's own
 // clock. It is cheap.
@@ -200,15 +235,15 @@ func (m *Member) watch(ctx context.Context) {
 
 // judge says whether the registration in kv is still the member's own.
 func (m *Member) judge(kv store.KV) error {
-	switch {
-	case !kv.Exists():
+	if !kv.Exists() {
 		return ErrLost
-	case kv.ModRev == m.registered.Rev:
-		return nil
 	}
 	by, err := decodeRegistration(kv)
 	if err != nil {
 		by = Registration{Incarnation: "unknown"}
+	}
+	if by.Incarnation == m.c.Incarnation {
+		return nil
 	}
 	return &SupersededError{Name: m.c.Name, By: by}
 }

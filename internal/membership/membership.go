@@ -22,9 +22,10 @@
 //     that was only forgotten (ErrLost) calls Register again under a new
 //     incarnation, one that was superseded ends.
 //
-// A registration is written once and never changed by its own process, so its
-// mod revision is the condition "still mine" (Registered). A create revision
-// would not do: a takeover overwrites the key.
+// A registration is changed by its own process only once, by Leave, so its mod
+// revision is the condition "still mine" (Registered). A create revision would
+// not do: a takeover overwrites the key. It is also the condition "still there,
+// and not leaving" for whoever hands a shard over.
 //
 // # Takeover by name
 //
@@ -41,7 +42,11 @@
 // `owners` is one record, changed only by compare-and-swap. A View is that
 // record at one revision: views are never put together from separate reads.
 // The generation of a shard grows by one whenever it gets an owner. Claim takes
-// a shard only if the incarnation that held it is no longer registered.
+// a shard only if the incarnation that held it is no longer registered. HandOver
+// gives a shard away: only its owner can, and only to a pserver that is registered
+// and not leaving. Both change the record in one transaction that compares it, and
+// the registrations that they rely on. So a pserver that has said that it leaves
+// owns from then on no more than it does at that moment.
 //
 // Errors: ErrNameInUse, SupersededError, ErrJobChanged and store.ErrHistory are
 // fatal to the process; ErrLost asks for a new registration; ErrVersion means
@@ -110,6 +115,7 @@ type Registration struct {
 	Incarnation string
 	Address     string
 	Version     string
+	Leaving     bool // it is stopping, and takes no shard any more
 	Lease       store.LeaseID
 	Revision    int64 // at which it was written
 }
@@ -120,10 +126,11 @@ type registrationRecord struct {
 	Incarnation string `json:"incarnation"`
 	Address     string `json:"address"`
 	Version     string `json:"version"`
+	Leaving     bool   `json:"leaving,omitempty"`
 }
 
 func (r Registration) encode() []byte {
-	return mustJSON(registrationRecord{formatVersion, r.Incarnation, r.Address, r.Version})
+	return mustJSON(registrationRecord{formatVersion, r.Incarnation, r.Address, r.Version, r.Leaving})
 }
 
 // decodeRegistration reads a registration; the zero Registration for an absent key.
@@ -140,6 +147,7 @@ func decodeRegistration(kv store.KV) (Registration, error) {
 		Incarnation: r.Incarnation,
 		Address:     r.Address,
 		Version:     r.Version,
+		Leaving:     r.Leaving,
 		Lease:       kv.Lease,
 		Revision:    kv.ModRev,
 	}, nil

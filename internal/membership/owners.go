@@ -10,7 +10,8 @@ import (
 )
 
 // Owner is one shard's entry in `owners`. An empty Incarnation means that
-// nobody owns the shard; generation and Listed outlive every owner.
+// nobody owns the shard; generation and Listed outlive every owner,
+// and so does HandOvers.
 type Owner struct {
 	Name        string `json:"name,omitempty"`
 	Incarnation string `json:"incarnation,omitempty"`
@@ -19,6 +20,27 @@ type Owner struct {
 	Generation int64 `json:"generation"`
 	// Listed: the shard has ever had a checkpoint.
 	Listed bool `json:"listed,omitempty"`
+	// HandOvers is how often the shard was handed over by a living owner.
+	HandOvers int64 `json:"handovers,omitempty"`
+	// From is the pserver that has handed the shard over to this owner, and
+	// Paused for how many seconds it had not been served by then. Empty if the
+	// shard was claimed.
+	From   string  `json:"from,omitempty"`
+	Paused float64 `json:"paused,omitempty"`
+}
+
+// free is o after its owner has given the shard up.
+func (o Owner) free() Owner {
+	return Owner{Generation: o.Generation, Listed: o.Listed, HandOvers: o.HandOvers}
+}
+
+// to is o after next, of which only name, incarnation and address count, has
+// got the shard.
+func (o Owner) to(next Owner) Owner {
+	return Owner{
+		Name: next.Name, Incarnation: next.Incarnation, Address: next.Address,
+		Generation: o.Generation + 1, Listed: o.Listed, HandOvers: o.HandOvers,
+	}
 }
 
 // Owned tells whether the shard has an owner.
@@ -105,18 +127,7 @@ func (v View) where(holds func(Owner) bool) []int {
 func (v View) with(owner Owner, shards []int) View {
 	v.Shards = slices.Clone(v.Shards)
 	for _, i := range shards {
-		owner.Generation = v.Shards[i].Generation + 1
-		owner.Listed = v.Shards[i].Listed
-		v.Shards[i] = owner
-	}
-	return v
-}
-
-// without is v after the owner of shards has given them up.
-func (v View) without(shards []int) View {
-	v.Shards = slices.Clone(v.Shards)
-	for _, i := range shards {
-		v.Shards[i] = Owner{Generation: v.Shards[i].Generation, Listed: v.Shards[i].Listed}
+		v.Shards[i] = v.Shards[i].to(owner)
 	}
 	return v
 }

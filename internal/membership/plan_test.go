@@ -2,6 +2,7 @@ package membership
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +13,7 @@ func TestPlanClaim(t *testing.T) {
 	t.Parallel()
 	// A shard is written as its owner's name; a capital is an incarnation that
 	// is not registered any more, '.' is nobody.
+	// Among the registered a capital is one that is leaving.
 	const want = 3
 	for _, c := range []struct {
 		name       string
@@ -32,28 +34,40 @@ func TestPlanClaim(t *testing.T) {
 		{"nothing is free", "abab", "abc", true, nil},
 		{"a late starter", "aa..", "ab", false, map[string][]int{"b": {2, 3}}},
 		{"no shards", "", "abc", true, nil},
+		{"one that leaves keeps what it has, and gets nothing", "a.b.", "Ab", false, map[string][]int{"b": {1, 3}}},
+		{"all are leaving", "a.", "AB", false, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			v := drawView(c.shards)
-			registered := map[string]string{}
-			for _, name := range c.registered {
-				registered[string(name)] = incarnationOf(name)
-			}
-			for name, incarnation := range registered {
-				me := Owner{Name: name, Incarnation: incarnation}
-				require.Equal(t, c.claims[name], PlanClaim(v, registered, me, want, c.waited), name)
+			r := drawRoster(c.registered)
+			for name, member := range r.Members {
+				me := Owner{Name: name, Incarnation: member.Incarnation}
+				require.Equal(t, c.claims[name], PlanClaim(v, r, me, want, c.waited), name)
 			}
 		})
 	}
 	v := drawView("....")
-	require.Nil(t, PlanClaim(v, map[string]string{"a": "new"}, Owner{Name: "a", Incarnation: "old"}, 1, true),
+	require.Nil(t, PlanClaim(v, drawRoster("a"), Owner{Name: "a", Incarnation: "old"}, 1, true),
 		"a superseded one claims nothing")
-	require.Nil(t, PlanClaim(v, map[string]string{"a": "a1"}, Owner{Name: "b"}, 1, true),
+	require.Nil(t, PlanClaim(v, drawRoster("a"), Owner{Name: "b"}, 1, true),
 		"nor does one that is not registered")
 }
 
 func incarnationOf(name rune) string { return string(name) + "1" }
+
+// drawRoster registers names; one of a capital is leaving.
+func drawRoster(names string) Roster {
+	r := Roster{Members: map[string]Registration{}}
+	for _, name := range names {
+		leaving := name < 'a'
+		if leaving {
+			name += 'a' - 'A'
+		}
+		r.Members[string(name)] = Registration{Name: string(name), Incarnation: incarnationOf(name), Leaving: leaving}
+	}
+	return r
+}
 
 func drawView(shards string) View {
 	var v View
@@ -77,10 +91,8 @@ func TestPlansFitTogether(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}), 1, 5, rapid.ID).Draw(t, "names")
-		registered := map[string]string{}
-		for _, name := range names {
-			registered[name] = name + "1"
-		}
+		r := drawRoster(strings.Join(names, ""))
+		registered := r.Incarnations()
 		v := View{Shards: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Owner {
 			name := rapid.SampledFrom([]string{"", "a", "b", "c", "d", "e"}).Draw(t, "owner")
 			if name == "" {
@@ -96,7 +108,7 @@ func TestPlansFitTogether(t *testing.T) {
 		atOnce := v
 		for _, name := range names {
 			me := Owner{Name: name, Incarnation: registered[name]}
-			plan := PlanClaim(v, registered, me, 0, false)
+			plan := PlanClaim(v, r, me, 0, false)
 			for _, i := range plan {
 				require.True(t, free[i], "shard %d is not free, or is planned twice", i)
 				free[i] = false
@@ -109,7 +121,7 @@ func TestPlansFitTogether(t *testing.T) {
 		oneByOne := v
 		for _, name := range rapid.Permutation(names).Draw(t, "order") {
 			me := Owner{Name: name, Incarnation: registered[name]}
-			oneByOne = oneByOne.with(me, PlanClaim(oneByOne, registered, me, 0, false))
+			oneByOne = oneByOne.with(me, PlanClaim(oneByOne, r, me, 0, false))
 		}
 		require.Empty(t, oneByOne.Free())
 		require.Equal(t, atOnce, oneByOne)

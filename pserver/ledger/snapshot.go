@@ -186,6 +186,11 @@ type Summary struct {
 	// serving, if there was an owner before it. The ledger does not know it;
 	// whoever publishes the summary fills it in.
 	RecoveredSeconds float64 `json:"recovered_seconds"`
+	// HandOvers is how often the shard was handed over by a living owner, and
+	// HandOverSeconds for how long it was not served in all of them. Whoever
+	// publishes the summary fills them in.
+	HandOvers       int64   `json:"handovers"`
+	HandOverSeconds float64 `json:"handover_seconds"`
 	// Request is the number of the newest request for checkpoints that the saver
 	// had seen before it took its cut; whoever publishes the summary fills it in.
 	Request int64 `json:"request,omitempty"`
