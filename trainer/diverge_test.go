@@ -3,6 +3,7 @@ package trainer_test
 import (
 	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -160,10 +161,10 @@ func TestTooManySkippedBatches(t *testing.T) {
 // trainer that is not registered any more has no say.
 func TestGrowingLoss(t *testing.T) {
 	file, _ := records(t, 800)
-	growing := func(from int) func(s *model.Step) float64 {
-		batch := 0
+	growing := func(from int64) func(s *model.Step) float64 {
+		var batch atomic.Int64 // of all trainers
 		return func(s *model.Step) float64 {
-			if batch++; batch >= from {
+			if batch.Add(1) >= from {
 				return 1e9
 			}
 			return 0.1

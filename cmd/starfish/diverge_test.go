@@ -128,7 +128,7 @@ func TestUnscaledColumns(t *testing.T) {
 				require.Equal(t, "failed", r.Phase)
 				require.NoFileExists(t, model)
 				for _, says := range []string{"job unscaled has failed: training diverged: ", filepath.Join(dir, c.file) + ", lines ",
-					`parameter "weights"`, c.column, c.advice, "lower optimizer.learning_rate (it is " + rate + ")", "optimizer.clip_norm"} {
+					`parameter "`, c.column, c.advice, "lower optimizer.learning_rate (it is " + rate + ")", "optimizer.clip_norm"} {
 					require.Contains(t, call.last(), says)
 				}
 				require.Contains(t, call.last(), r.Reason)

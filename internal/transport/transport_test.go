@@ -399,7 +399,7 @@ func FuzzFrames(f *testing.F) {
 			body, err := s.Recv()
 			if err != nil {
 				received <- all
-				return nil
+				return err
 			}
 			all = append(all, bytes.Clone(body))
 		}
