@@ -75,7 +75,7 @@ func oneState() []Mutant {
 		},
 		{
 			Name: "a-failure-that-came-to-nothing-counts", Invariant: 2,
-			Breaks: "a taker believes that a chunk is in quarantine because it once meant to put it there, and moves it to Failed without a record",
+			Breaks: "a taker believes that a chunk is in quarantine because it once meant to put it there; only the conditions of its takes keep the chunk from being skipped",
 			File:   "etcdqueue/write.go", Old: "if after, quarantine, ok = l.Fail(", New: "if after, _, ok = l.Fail(t.Position, q.holder(t), q.c.MaxFailures); ok {\n\t\t\t_, quarantine, _ = l.Fail(t.Position, q.holder(t), q.c.MaxFailures)\n\t\t}\n\t\tif after, _, ok = l.Fail(",
 			Package: "./etcdqueue", Run: "TestFailThatCameToNothing",
 		},
