@@ -125,9 +125,9 @@ func TestQueueOfARun(t *testing.T) {
 		}
 		a = auditList{}
 		decodeStrictly(t, call, &a)
-		return len(a.Passes) >= 3 && a.Passes[1].Verdict == auditAgree
+		// The last pass may have ended just then.
+		return len(a.Passes) >= 3 && a.Passes[1].Verdict == auditAgree && a.Passes[len(a.Passes)-1].Verdict == auditRunning
 	})
-	require.Equal(t, auditRunning, a.Passes[len(a.Passes)-1].Verdict)
 	for _, s := range a.Shards {
 		require.Equal(t, fromOwner, s.Source)
 	}
