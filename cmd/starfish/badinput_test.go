@@ -50,9 +50,20 @@ func TestUnreadable(t *testing.T) {
 	call.cmd.Dir = dir
 	if os.Geteuid() == 0 { // root may read everything: the program runs as nobody
 		const nobody = 65534
+		for at := os.TempDir(); at != "/"; at = filepath.Dir(at) {
+			info, err := os.Stat(at)
+			require.NoError(t, err)
+			if info.Mode().Perm()&1 == 0 {
+				t.Skipf("nobody cannot look into %s", at)
+			}
+		}
+		own := filepath.Join(dir, "tmp")
+		require.NoError(t, os.Mkdir(own, 0o755))
+		require.NoError(t, os.Chown(own, nobody, nobody))
 		for _, at := range []string{filepath.Dir(call.cmd.Path), dir, filepath.Dir(dir)} {
 			require.NoError(t, os.Chmod(at, 0o755)) // temporary directories are the owner's
 		}
+		call.cmd.Env = append(call.cmd.Environ(), "TMPDIR="+own)
 		call.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
 	require.Equal(t, 2, call.run(), call.stderr.String())
