@@ -17,6 +17,7 @@ import (
 
 	"starfish/internal/initial"
 	"starfish/internal/modelfile"
+	"starfish/internal/raced"
 	"starfish/job"
 	"starfish/reader"
 	"starfish/trainer/model"
@@ -274,7 +275,7 @@ func TestModelsThatCannotPredict(t *testing.T) {
 
 // TestScoringAllocatesNothing in steady state.
 func TestScoringAllocatesNothing(t *testing.T) {
-	if raced {
+	if raced.Enabled {
 		t.Skip("the race detector empties pools")
 	}
 	values, _ := weights(1000)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"starfish/internal/permute"
+	"starfish/internal/raced"
 )
 
 // write puts files with the given contents into a new directory.
@@ -265,6 +266,9 @@ func TestNoAllocations(t *testing.T) {
 
 // TestChunksShareMemory: the second and later chunks need little new memory.
 func TestChunksShareMemory(t *testing.T) {
+	if raced.Enabled {
+		t.Skip("the race detector empties pools")
+	}
 	p := plan(t, 64<<10, write(t, strings.Repeat("1 12345678:1 123456:1 17:1\n", 50000))...)
 	var b Batch
 	c := int64(0)
