@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"runtime"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -51,13 +52,16 @@ func (h *hands) buffer() []byte {
 	return (<-h.free)[:0]
 }
 
-// digest takes MD5 and size of the pieces, in order.
+// digest takes MD5 and size of the pieces, in order. Between two of them it
+// lets others run: a piece takes a fraction of a millisecond, the ten
+// milliseconds that a goroutine may run in one go are many pushes.
 func (h *hands) digest(from <-chan []byte, to chan<- []byte) {
 	defer close(to)
 	for piece := range from {
 		h.sum.Write(piece)
 		h.size += int64(len(piece))
 		to <- piece
+		runtime.Gosched()
 	}
 }
 

@@ -213,18 +213,31 @@ func BenchmarkSaveAndRestore(b *testing.B) {
 type stretch struct {
 	thread int64
 	wall   time.Time
+	// lost counts how often the kernel gave the thread's processor to another.
+	lost int64
 }
 
 // begin keeps the goroutine on its thread until end.
 func begin() stretch {
 	runtime.LockOSThread()
-	return stretch{wall: clock.System.Now(), thread: threadTime()}
+	return stretch{lost: processorsLost(), wall: clock.System.Now(), thread: threadTime()}
 }
 
-func (s stretch) end() (wall, cpu time.Duration) {
+// end returns also whether the thread kept its processor all the time: if not,
+// the wall time says something of the load on the machine only.
+func (s stretch) end() (wall, cpu time.Duration, kept bool) {
 	cpu, wall = time.Duration(threadTime()-s.thread), clock.System.Now().Sub(s.wall)
+	kept = processorsLost() == s.lost
 	runtime.UnlockOSThread()
-	return wall, cpu
+	return wall, cpu, kept
+}
+
+func processorsLost() int64 {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_THREAD, &u); err != nil {
+		panic(err)
+	}
+	return u.Nivcsw
 }
 
 func threadTime() int64 {
@@ -235,16 +248,20 @@ func threadTime() int64 {
 	return t.Nano()
 }
 
-// holds are the times for which locks were held.
-type holds struct{ wall, cpu []time.Duration }
+// holds are the times for which locks were held; kept are the wall times of
+// those whose thread kept its processor.
+type holds struct{ wall, kept, cpu []time.Duration }
 
 func (h *holds) add(s stretch) {
-	wall, cpu := s.end()
+	wall, cpu, kept := s.end()
 	h.wall, h.cpu = append(h.wall, wall), append(h.cpu, cpu)
+	if kept {
+		h.kept = append(h.kept, wall)
+	}
 }
 
 func (h *holds) join(other holds) {
-	h.wall, h.cpu = append(h.wall, other.wall...), append(h.cpu, other.cpu...)
+	h.wall, h.kept, h.cpu = append(h.wall, other.wall...), append(h.kept, other.kept...), append(h.cpu, other.cpu...)
 }
 
 // timed is a lock that notes how long it is held.
@@ -304,6 +321,7 @@ func (s *saved) trainAll(round int64) (stop func() pushes) {
 				}
 				mine.held.add(locked)
 				mine.whole = append(mine.whole, clock.System.Now().Sub(began))
+				runtime.Gosched() // a server waits for the next message here
 			}
 		})
 	}
@@ -356,6 +374,8 @@ func BenchmarkSaveUnderLoad(b *testing.B) {
 		all.join(h)
 	}
 	b.ReportMetric(quantile(all.wall, 1), "held-max-ms")
+	b.ReportMetric(quantile(all.kept, 1), "held-max-kept-ms")
+	b.ReportMetric(float64(len(all.kept))/float64(len(all.wall)), "held-kept-share")
 	b.ReportMetric(quantile(all.cpu, 1), "held-max-cpu-ms")
 	b.ReportMetric(quantile(all.cpu, 0.99), "held-p99-cpu-ms")
 	b.ReportMetric(slices.Max(longest), "push-held-max-cpu-ms")

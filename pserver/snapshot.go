@@ -5,6 +5,7 @@ import (
 	"encoding/gob"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -144,6 +145,10 @@ func (c *Cut) WriteTo(emit func(section string, data []byte) error) error {
 	for i, p := range c.params {
 		section := sectionOf(p)
 		for {
+			// Whoever takes the lock late in his share of a processor may lose the
+			// processor while he holds it, and keep pushes waiting for a whole share
+			// of everybody else.
+			runtime.Gosched()
 			words := c.take(i, buffer)
 			if len(words) == 0 {
 				break
