@@ -27,7 +27,11 @@ var errLostShard = errors.New("pserver: the shard is not owned here any more")
 // memory already, the newest checkpoint that loads, or the initial values if
 // there has never been one. It tries again until the ownership ends.
 func (t *tenure) restore(ctx context.Context, h *held) error {
-	failpoint.Hit(failpoint.AfterClaim)
+	if h.claim.From == "" {
+		failpoint.Hit(failpoint.AfterClaim)
+	} else {
+		failpoint.Hit(failpoint.AfterReceipt)
+	}
 	began := t.cfg.Clock.Now()
 	source := "memory"
 	if h.core == nil {

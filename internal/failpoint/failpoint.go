@@ -25,6 +25,7 @@ const (
 	AfterCreate  Point = "after-create"  // and written, which the creator does not know yet
 
 	AfterClaim   Point = "after-claim"   // a shard is claimed, and not loaded
+	AfterReceipt Point = "after-receipt" // a shard was handed over to this pserver, and is not loaded
 	BeforeReopen Point = "before-reopen" // what a restore has lost is known, and not reopened
 
 	AfterTake      Point = "after-take"      // chunks are taken, which the trainer does not know yet
@@ -37,6 +38,9 @@ const (
 	SaveRenamed Point = "save-renamed" // and renamed
 	SaveSynced  Point = "save-synced"  // and its directory is synced, but it is not listed
 	SaveListed  Point = "save-listed"  // and listed; what it replaces is not removed
+
+	BeforeHandOver Point = "before-handover" // shards are saved for their next owner, who is not it yet
+	AfterHandOver  Point = "after-handover"  // and is, while the giver still holds them
 
 	BeforeTurn Point = "before-turn" // the pass may turn
 	AfterTurn  Point = "after-turn"  // and has turned, which the steward does not know yet

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"starfish/internal/failpoint"
 	"starfish/internal/store"
 )
 
@@ -38,11 +39,13 @@ func HandOver(ctx context.Context, st store.Store, m *Member, plan func(View, Ro
 		if len(t.Then) == 0 {
 			return v, nil
 		}
+		failpoint.Hit(failpoint.BeforeHandOver)
 		r, err := st.Txn(ctx, t)
 		if err != nil {
 			return View{}, fmt.Errorf("hand over: %w", err)
 		}
 		if r.Succeeded {
+			failpoint.Hit(failpoint.AfterHandOver)
 			next.Revision = r.Revision
 			return next, nil
 		}
