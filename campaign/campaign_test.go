@@ -24,35 +24,40 @@ func TestCampaign(t *testing.T) {
 	}
 	var out, problems bytes.Buffer
 	report := filepath.Join(t.TempDir(), "report.json")
-	code := cli.Execute(t.Context(), command(&out), []string{"--seeds", "1-3", "--parallel", "3", "--report", report}, &problems)
+	code := cli.Execute(t.Context(), command(&out), []string{"--seeds", "1-4", "--parallel", "4", "--report", report}, &problems)
 	require.Zero(t, code, "%s\n%s", &out, &problems)
 	text, err := os.ReadFile(report)
 	require.NoError(t, err)
 	var r Report
 	require.NoError(t, json.Unmarshal(text, &r))
-	require.Equal(t, 3, r.Exact)
-	struck := 0
+	require.Equal(t, 4, r.Exact)
+	struck, handOvers := 0, 0
 	for _, k := range r.Kinds {
 		struck += k.Struck
 	}
-	require.Greater(t, struck, 6, "%s", &out)
+	require.Greater(t, struck, 8, "%s", &out)
 	for _, o := range r.Outcomes {
+		handOvers += o.HandOvers
 		require.NoDirExists(t, o.Dir)
 		require.Positive(t, o.Checkpoints)
 	}
+	require.Positive(t, handOvers, "%s", &out)
+	require.NotEmpty(t, r.Pauses)
 }
 
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	planned := map[string]int{}
 	for seed := uint64(0); seed <= 200; seed++ {
-		p := NewPlan(seed)
+		p, moving := NewPlan(seed), false
 		require.Equal(t, p, NewPlan(seed), "a seed is a plan")
 		for i, f := range p.Faults {
 			planned[f.Name]++
+			moving = moving || f.Kind.Moving
 			require.LessOrEqual(t, f.Kind.Needs, p.Shape.Pservers)
 			require.LessOrEqual(t, f.place(), p.Faults[min(i+1, len(p.Faults)-1)].place())
 		}
+		require.Equal(t, seed > 0, moving)
 		require.LessOrEqual(t, p.Shape.Pservers, 4)
 		require.LessOrEqual(t, p.Shape.Trainers, 6)
 		require.LessOrEqual(t, p.Shape.Shards, 8)
@@ -61,6 +66,14 @@ func TestPlans(t *testing.T) {
 		require.GreaterOrEqual(t, planned[k.Name], 25, k.Name)
 	}
 	require.Len(t, NewPlan(0).Faults, everythingTimes)
+	var names []string
+	for _, f := range NewPlan(3).Faults {
+		if !f.Kind.Moving {
+			names = append(names, f.Name)
+		}
+	}
+	require.Equal(t, []string{"stop and continue a trainer", "before-complete", "save-renamed", "after-complete"}, names,
+		"what is added to the plans leaves the rest of a seed as it was")
 	require.NotEqual(t, NewPlan(1).Shape, NewPlan(2).Shape)
 }
 
@@ -176,6 +189,9 @@ func TestOver(t *testing.T) {
 		{"pserver", "kill a pserver for good", Shape{Pservers: 3, Trainers: 1}, true},
 		{"pserver", "terminate a pserver", Shape{Pservers: 3, Trainers: 3}, false},
 		{"pserver", "kill everything", Shape{Pservers: 3, Trainers: 3}, false},
+		{"pserver", "a pserver joins", Shape{Pservers: 1, Trainers: 1}, true},
+		{"trainer", "a pserver leaves", Shape{Pservers: 3, Trainers: 3}, false},
+		{"pserver", "before-handover", Shape{Pservers: 4, Trainers: 3}, false},
 	}
 	for _, c := range cases {
 		require.Equal(t, c.over, c.shape.over(stop(c.first), Fault{Kind: named(c.next)}), "%+v", c)
@@ -191,4 +207,16 @@ func TestOver(t *testing.T) {
 		}
 	}
 	require.Greater(t, over, 10)
+}
+
+// What comes after a fault of a plan that has others leave is another shape.
+func TestShapeNow(t *testing.T) {
+	t.Parallel()
+	r := &run{plan: Plan{Shape: Shape{Pservers: 2, Trainers: 3}}, left: map[string]bool{"pserver-0": true, "trainer-2": true},
+		extras: []*extra{{role: pservers, name: "pserver-101"}, {role: pservers, name: "pserver-102"}}}
+	require.Equal(t, []string{"pserver-1", "pserver-101", "pserver-102"}, r.placed(pservers))
+	require.Equal(t, []string{"trainer-0", "trainer-1"}, r.placed(trainers))
+	require.Equal(t, Shape{Pservers: 3, Trainers: 2}, r.shapeNow())
+	require.Equal(t, []string{"c", "a"}, those([]string{"a", "b", "c"}, 0.99, 2))
+	require.Empty(t, those([]string{"a"}, 0.5, -1))
 }

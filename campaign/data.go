@@ -11,9 +11,6 @@ import (
 	"strings"
 )
 
-// keySpace is how many keys the records draw from.
-const keySpace = 400
-
 // writeData makes the records of a plan in dir and returns what the model
 // `count` is to count in one pass: the lines of an export without their
 // comment, but each number for one pass only.
@@ -23,7 +20,7 @@ func writeData(dir string, p Plan) (counts map[string]int, bytesTotal int, err e
 	for file := range 2 {
 		var b bytes.Buffer
 		for range p.Shape.Records / 2 {
-			writeRecord(&b, rng, counts)
+			writeRecord(&b, rng, p.Shape.Keys, counts)
 		}
 		bytesTotal += b.Len()
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("train-%d", file)), b.Bytes(), 0o644); err != nil {
@@ -32,26 +29,26 @@ func writeData(dir string, p Plan) (counts map[string]int, bytesTotal int, err e
 	}
 	var b bytes.Buffer
 	for range 200 {
-		writeRecord(&b, rng, nil)
+		writeRecord(&b, rng, p.Shape.Keys, nil)
 	}
 	return counts, bytesTotal, os.WriteFile(filepath.Join(dir, "test"), b.Bytes(), 0o644)
 }
 
-// writeRecord writes one record of libsvm: the smaller its keys, the likelier
-// its label is 1.
-func writeRecord(b *bytes.Buffer, rng *rand.Rand, counts map[string]int) {
+// writeRecord writes one record of libsvm with keys below n: the smaller they are,
+// the likelier its label is 1.
+func writeRecord(b *bytes.Buffer, rng *rand.Rand, n int, counts map[string]int) {
 	var text strings.Builder
 	sum := 0
 	for range 2 + rng.IntN(6) {
-		key := rng.IntN(keySpace)
-		sum += keySpace/2 - key
+		key := rng.IntN(n)
+		sum += n/2 - key
 		fmt.Fprintf(&text, " %d:1", key)
 		if counts != nil {
 			counts[fmt.Sprintf("seen\t%d", key)]++
 		}
 	}
 	label := 0
-	if sum+rng.IntN(keySpace)-keySpace/2 > 0 {
+	if sum+rng.IntN(n)-n/2 > 0 {
 		label = 1
 	}
 	fmt.Fprintf(b, "%d%s\n", label, text.String())
@@ -64,13 +61,13 @@ func specText(p Plan) string {
 data: {train: [data/train-0, data/train-1], test: [data/test], format: libsvm, chunk: %dB}
 model: {type: %s}
 optimizer: {type: adagrad, learning_rate: 0.1}
-train: {mode: async, passes: %d, batch: %d, shuffle: %v, seed: %d, window: %d}
+train: {mode: %s, passes: %d, batch: %d, shuffle: %v, seed: %d, window: %d}
 shards: %d
 queue: {lanes: %d}
 checkpoint: {interval: %v, keep: 3}
 lease_ttl: %v
 run: {pservers: %d, trainers: %d}
-`, s.Chunk, s.Model, s.Passes, s.Batch, s.Shuffle, p.Seed, s.Window, s.Shards, s.Lanes, s.Interval, leaseTTL, s.Pservers, s.Trainers)
+`, s.Chunk, s.Model, s.Mode, s.Passes, s.Batch, s.Shuffle, p.Seed, s.Window, s.Shards, s.Lanes, s.Interval, leaseTTL, s.Pservers, s.Trainers)
 }
 
 // differences compares an export of `count` with what it is to be after so many

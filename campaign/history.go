@@ -21,6 +21,8 @@ import (
 //   - a shard's generation grows by one with each ownership, and never without
 //     another owner; an owner's incarnation never comes back (5);
 //   - a checkpoint is listed by the owner of that moment, with its generation (6);
+//   - a shard is handed over to a pserver that is registered and stays, by one
+//     that leaves or holds at least two more (docs/pserver.md, section 5);
 //   - passes and the floor only grow, and nothing changes after the end.
 //
 // It is plain code over what a watch delivers, a revision at a time.
@@ -30,12 +32,20 @@ type history struct {
 	state etcdqueue.State
 	view  membership.View
 	past  map[string]bool // incarnations that have owned a shard and were replaced, by shard
+	// roster is which pservers are registered, by name.
+	roster map[string]membership.Registration
+	// saved are the bytes of each shard's newest checkpoint, moved those of the
+	// checkpoints with which shards were handed over, by the receiver's ownership.
+	saved  map[int]int64
+	moved  map[ownership]int64
+	claims int // ownerships that were no hand-overs
 }
 
 // newHistory is of a job of which the passes have so many chunks, over lanes.
 func newHistory(chunks int64, lanes int) *history {
 	return &history{
-		lanes: map[string]etcdqueue.Lane{}, past: map[string]bool{},
+		lanes: map[string]etcdqueue.Lane{}, past: map[string]bool{}, roster: map[string]membership.Registration{},
+		saved: map[int]int64{}, moved: map[ownership]int64{},
 		sizes: func(_, lane int) (int64, error) { return etcdqueue.LaneSize(chunks, lanes, lane), nil },
 	}
 }
@@ -66,6 +76,8 @@ func (h *history) see(events []store.Event) error {
 			err = h.lane(e, next)
 		case strings.HasPrefix(e.KV.Key, "checkpoints/") && !e.Deleted:
 			err = h.listed(e.KV)
+		case strings.HasPrefix(e.KV.Key, membership.PServers+"/"):
+			err = h.registered(e)
 		}
 		if err != nil {
 			return err
@@ -160,11 +172,52 @@ func (h *history) owners(kv store.KV) error {
 		case was.Listed && !now.Listed:
 			return fmt.Errorf("shard %d has never had a checkpoint, all of a sudden", shard)
 		}
+		if now.Owned() && !same {
+			if err := h.taken(shard, was, now); err != nil {
+				return err
+			}
+		}
 		if was.Owned() && !same && now.From == "" { // one that hands over lives, and may get the shard again
 			h.past[fmt.Sprintf("%d/%s", shard, was.Incarnation)] = true
 		}
 	}
 	h.view = next
+	return nil
+}
+
+// taken looks at a shard that has got another owner.
+func (h *history) taken(shard int, was, now membership.Owner) error {
+	giver, receiver := h.roster[was.Name], h.roster[now.Name]
+	switch {
+	case now.From == "":
+		h.claims++
+		return nil
+	case receiver.Incarnation != now.Incarnation || receiver.Leaving:
+		return fmt.Errorf("shard %d was handed over to %s, who is not there or leaving: %+v", shard, now.Name, receiver)
+	case giver.Incarnation != was.Incarnation:
+		return fmt.Errorf("shard %d was handed over by %s, who is not there: %+v", shard, was.Name, giver)
+	case !giver.Leaving && !membership.Uneven(h.view, membership.Roster{Members: h.roster}, was.Name, now.Name):
+		return fmt.Errorf("shard %d was handed over by %s to %s, who does not hold less: %+v", shard, was.Name, now.Name, h.view.Shards)
+	}
+	h.moved[ownership{shard, now.Generation}] = h.saved[shard]
+	return nil
+}
+
+// registered notes a change of a pserver's registration.
+func (h *history) registered(e store.Event) error {
+	name := strings.TrimPrefix(e.KV.Key, membership.PServers+"/")
+	if e.Deleted {
+		delete(h.roster, name)
+		return nil
+	}
+	var r struct {
+		Incarnation string
+		Leaving     bool
+	}
+	if err := json.Unmarshal(e.KV.Value, &r); err != nil {
+		return fmt.Errorf("%s: %w", e.KV.Key, err)
+	}
+	h.roster[name] = membership.Registration{Name: name, Incarnation: r.Incarnation, Leaving: r.Leaving}
 	return nil
 }
 
@@ -176,5 +229,6 @@ func (h *history) listed(kv store.KV) error {
 	if m.Shard >= len(h.view.Shards) || m.Generation != h.view.Shards[m.Shard].Generation {
 		return fmt.Errorf("a checkpoint of shard %d was listed with generation %d, the owners say %+v", m.Shard, m.Generation, h.view.Shards)
 	}
+	h.saved[m.Shard] = m.Size
 	return nil
 }

@@ -41,20 +41,28 @@ func lane(t *testing.T, complete string, batches int) store.Event {
 
 func owner(t *testing.T, incarnation string, generation int64, listed bool) store.Event {
 	t.Helper()
-	return put(t, "owners", membership.View{Shards: []membership.Owner{{Name: "p", Incarnation: incarnation, Generation: generation, Listed: listed}}}.Encode())
+	return put(t, "owners", membership.View{Shards: []membership.Owner{
+		{Name: "p" + incarnation, Incarnation: incarnation, Generation: generation, Listed: listed}}}.Encode())
 }
 
-// handed is the record after from, who has the shard's n-th hand-over behind it.
+// handed is the record after the shard's n-th hand-over, by from.
 func handed(t *testing.T, incarnation string, generation, n int64, from string) store.Event {
 	t.Helper()
 	return put(t, "owners", membership.View{Shards: []membership.Owner{
-		{Name: "p", Incarnation: incarnation, Generation: generation, HandOvers: n, From: from}}}.Encode())
+		{Name: "p" + incarnation, Incarnation: incarnation, Generation: generation, HandOvers: n, From: from}}}.Encode())
+}
+
+// registered is the registration of the one that has an incarnation.
+func registered(t *testing.T, incarnation string, leaving bool) store.Event {
+	t.Helper()
+	return put(t, "pservers/p"+incarnation, map[string]any{"v": 1, "incarnation": incarnation, "leaving": leaving})
 }
 
 // TestHistory: a history is judged revision by revision.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	training := state(t, etcdqueue.State{Phase: etcdqueue.PhaseTraining})
+	there := []store.Event{registered(t, "a", false), registered(t, "b", false)}
 	cases := map[string]struct {
 		revisions [][]store.Event
 		wrong     string // of the last revision; empty: all is well
@@ -79,12 +87,19 @@ func TestHistory(t *testing.T) {
 		"an owner without a generation":            {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {owner(t, "b", 1, false)}}, wrong: "went from generation"},
 		"a generation without an owner":            {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {owner(t, "a", 2, false)}}, wrong: "went from generation"},
 		"an owner comes back":                      {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {owner(t, "b", 2, false)}, {owner(t, "a", 3, false)}}, wrong: "owned by a again"},
-		"an owner comes back that had handed over": {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {handed(t, "b", 2, 1, "p")}, {handed(t, "a", 3, 1, "")}}},
-		"an owner gives twice":                     {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {handed(t, "b", 2, 2, "p")}}, wrong: "was handed over"},
-		"somebody else gives":                      {revisions: [][]store.Event{{owner(t, "a", 1, false)}, {handed(t, "b", 2, 1, "q")}}, wrong: "was handed over"},
-		"checkpoints are forgotten":                {revisions: [][]store.Event{{owner(t, "a", 1, true)}, {owner(t, "b", 2, false)}}, wrong: "never had a checkpoint"},
-		"a zombie lists a checkpoint":              {revisions: [][]store.Event{{owner(t, "a", 1, true)}, {owner(t, "b", 2, true)}, {put(t, "checkpoints/0000/1", map[string]any{"generation": 1})}}, wrong: "with generation 1"},
-		"draining with a reopened chunk":           {revisions: [][]store.Event{{training}, {state(t, etcdqueue.State{Phase: etcdqueue.PhaseDraining, Reopened: []int{0}})}}, wrong: "draining with"},
+		"an owner comes back that had handed over": {revisions: [][]store.Event{there, {owner(t, "a", 1, false)}, {registered(t, "a", true)}, {handed(t, "b", 2, 1, "pa")}, {handed(t, "a", 3, 1, "")}}},
+		"an owner gives twice":                     {revisions: [][]store.Event{there, {owner(t, "a", 1, false)}, {handed(t, "b", 2, 2, "pa")}}, wrong: "was handed over"},
+		"somebody else gives":                      {revisions: [][]store.Event{there, {owner(t, "a", 1, false)}, {handed(t, "b", 2, 1, "pc")}}, wrong: "was handed over"},
+		"one that has one shard gives it":          {revisions: [][]store.Event{there, {owner(t, "a", 1, false)}, {handed(t, "b", 2, 1, "pa")}}, wrong: "does not hold less"},
+		"one that leaves is given a shard": {revisions: [][]store.Event{there, {owner(t, "a", 1, false)}, {registered(t, "a", true), registered(t, "b", true)}, {handed(t, "b", 2, 1, "pa")}},
+			wrong: "is not there or leaving"},
+		"one that is gone is given a shard": {revisions: [][]store.Event{there, {owner(t, "a", 1, false)}, {registered(t, "a", true)},
+			{{Deleted: true, KV: store.KV{Key: "pservers/pb"}}}, {handed(t, "b", 2, 1, "pa")}}, wrong: "is not there or leaving"},
+		"one that is gone gives a shard": {revisions: [][]store.Event{there, {owner(t, "a", 1, false)}, {{Deleted: true, KV: store.KV{Key: "pservers/pa"}}},
+			{handed(t, "b", 2, 1, "pa")}}, wrong: "who is not there"},
+		"checkpoints are forgotten":      {revisions: [][]store.Event{{owner(t, "a", 1, true)}, {owner(t, "b", 2, false)}}, wrong: "never had a checkpoint"},
+		"a zombie lists a checkpoint":    {revisions: [][]store.Event{{owner(t, "a", 1, true)}, {owner(t, "b", 2, true)}, {put(t, "checkpoints/0000/1", map[string]any{"generation": 1})}}, wrong: "with generation 1"},
+		"draining with a reopened chunk": {revisions: [][]store.Event{{training}, {state(t, etcdqueue.State{Phase: etcdqueue.PhaseDraining, Reopened: []int{0}})}}, wrong: "draining with"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -60,7 +60,7 @@ func command(out io.Writer) *cobra.Command {
 	fs.StringVar(&c.seeds, "seeds", "0-200", "seeds of the plans, such as 7 or 1-200; 0 kills everything ten times over")
 	fs.DurationVar(&c.budget, "budget", 45*time.Minute, "begin no further run after this time")
 	fs.IntVar(&c.parallel, "parallel", 2, "how many runs at once")
-	fs.IntVar(&c.least, "least", 0, "demand that each kind of fault strikes so often, that every seed is run, and that shards come back in time")
+	fs.IntVar(&c.least, "least", 0, "demand that each kind of fault strikes so often, that every seed is run, and that shards come back and lie evenly in time")
 	fs.StringVar(&c.report, "report", "", "write the report as JSON to this file")
 	fs.StringVar(&c.dir, "dir", "", "directory for those of the runs (default: a temporary one), used by one campaign at a time; a failed run keeps its own")
 	fs.BoolVar(&c.keep, "keep", false, "keep the directories of all runs")
@@ -123,6 +123,9 @@ func (c *campaign) judge(r Report, seeds int) error {
 		}
 		if slow := r.slow(); len(slow) > 0 {
 			errs = append(errs, fmt.Errorf("shards were away for too long (p90): %s", strings.Join(slow, ", ")))
+		}
+		if r.uneven() {
+			errs = append(errs, fmt.Errorf("the load was uneven for longer than %v after %d of %d changes of the pservers", evenWithin, r.Late, r.Changes))
 		}
 		if few := r.few(c.least); len(few) > 0 {
 			errs = append(errs, fmt.Errorf("kinds of fault that struck less than %d times: %s", c.least, strings.Join(few, ", ")))
@@ -212,11 +215,23 @@ func parseSeeds(text string) (first, last uint64, err error) {
 	return first, last, err
 }
 
-// build builds the programs with their points.
+// build builds the programs with their points. What is started as a daemon is a
+// script before it.
 func build(ctx context.Context, into string) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-tags", "failpoints", "-o", into+"/", "starfish/cmd/starfish", "starfish/cmd/pserver", "starfish/cmd/trainer")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w\n%s", err, text)
+	daemons := filepath.Join(into, "real")
+	for dir, programs := range map[string][]string{into: {"starfish"}, daemons: {pservers, trainers}} {
+		args := []string{"build", "-tags", "failpoints", "-o", dir + "/"}
+		for _, p := range programs {
+			args = append(args, "starfish/cmd/"+p)
+		}
+		if text, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("build the programs: %w\n%s", err, text)
+		}
+	}
+	for _, p := range []string{pservers, trainers} {
+		if err := os.WriteFile(filepath.Join(into, p), []byte(holdScript), 0o755); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -31,6 +31,8 @@ type observer struct {
 	job   job.Job
 	queue *etcdqueue.Queue
 	close func()
+	// endpoints of the run's etcd.
+	endpoints []string
 }
 
 // observe reaches the etcd of a run by the file in which the run says where it
@@ -60,7 +62,7 @@ func observe(ctx context.Context, file string, before os.FileInfo) (*observer, e
 	if err != nil {
 		return nil, err
 	}
-	o := &observer{st: store.Prefixed(st, job.Prefix(jobName)), close: closeStore}
+	o := &observer{st: store.Prefixed(st, job.Prefix(jobName)), close: closeStore, endpoints: place.Endpoints}
 	if o.job, err = job.Wait(ctx, o.st); err == nil {
 		spec := o.job.Spec
 		o.queue, err = etcdqueue.New(etcdqueue.Config{Store: o.st, Clock: clock.System, Lanes: spec.Queue.Lanes,
@@ -125,9 +127,9 @@ func (o *observer) chunks(ctx context.Context) (int64, error) {
 	}
 }
 
-// watch shows every change to a history, from revision *next on, until ctx
-// ends, etcd does, or a change is not as it should be.
-func (o *observer) watch(ctx context.Context, h *history, next *int64) error {
+// watch shows every change to a history, and what came of it to l, from revision
+// *next on, until ctx ends, etcd does, or a change is not as it should be.
+func (o *observer) watch(ctx context.Context, h *history, l *load, next *int64) error {
 	for {
 		for r := range o.st.Watch(ctx, "", "\x00", *next) {
 			switch {
@@ -145,6 +147,7 @@ func (o *observer) watch(ctx context.Context, h *history, next *int64) error {
 				if err := h.see(r.Events[:n]); err != nil {
 					return fmt.Errorf("revision %d: %w", rev, err)
 				}
+				l.look(clock.System.Now(), h)
 				*next = rev + 1
 				r.Events = r.Events[n:]
 			}
@@ -153,6 +156,25 @@ func (o *observer) watch(ctx context.Context, h *history, next *int64) error {
 			return nil //nolint:nilerr // nobody looks any more
 		}
 	}
+}
+
+// registered lists the processes of a role that are registered.
+func (o *observer) registered(ctx context.Context, role string) (map[string]bool, error) {
+	roster, err := membership.ReadRoster(ctx, o.st, role+"s")
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	for name := range roster.Members {
+		there[name] = true
+	}
+	return there, nil
+}
+
+// even tells whether the load is even now.
+func (o *observer) even(ctx context.Context) (bool, error) {
+	v, roster, err := membership.ReadClaims(ctx, o.st)
+	return err == nil && even(v, roster), err
 }
 
 // owned lists what each pserver owns: by name, the shards with their

@@ -4,121 +4,24 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"starfish/internal/failpoint"
+	"starfish/job"
+	"starfish/trainer/model"
 )
-
-// Window is when a fault of a kind has to strike to count.
-type Window string
-
-// The windows.
-const (
-	Creating Window = "creating" // before the first take
-	Training Window = "training" // between first take and last complete
-	Draining Window = "draining" // after it, before the job is complete
-)
-
-// The roles of the processes.
-const (
-	pservers = "pserver"
-	trainers = "trainer"
-)
-
-// Action is what a fault does.
-type Action string
-
-// The actions.
-const (
-	Kill      Action = "SIGKILL"
-	KillHeld  Action = "SIGKILL, no restart" // until others have taken over
-	Stop      Action = "SIGSTOP"             // for longer than the lease lives, then SIGCONT
-	Terminate Action = "SIGTERM"
-	Point     Action = "SIGKILL at a point"
-)
-
-// Kind is a kind of fault.
-type Kind struct {
-	Name   string
-	Action Action
-	// Roles are those of the processes that are hit, one of each; none: all
-	// processes, the one with etcd included.
-	Roles []string
-	Point failpoint.Point
-	// Needs is how many pservers it takes.
-	Needs  int
-	Window Window
-	// Provoke: the point is on the way of a shard that changes its owner, so a
-	// pserver is killed to get there.
-	Provoke bool
-	// Limit is how long the shards of a killed pserver may be away, 0 if that is
-	// not measured. A successor of the same name begins at once; others have to
-	// wait for the end of the lease.
-	Limit time.Duration
-}
-
-// Kinds lists all kinds of fault.
-func Kinds() []Kind {
-	point := func(role string, p failpoint.Point) Kind {
-		return Kind{Name: string(p), Action: Point, Roles: []string{role}, Point: p, Needs: 1, Window: Training}
-	}
-	kinds := []Kind{
-		{Name: "kill a trainer", Action: Kill, Roles: []string{trainers}},
-		{Name: "kill a pserver", Action: Kill, Roles: []string{pservers}, Limit: time.Second},
-		{Name: "kill a pserver for good", Action: KillHeld, Roles: []string{pservers}, Needs: 2, Limit: leaseTTL + time.Second},
-		{Name: "kill a trainer and a pserver", Action: Kill, Roles: []string{trainers, pservers}, Limit: time.Second},
-		{Name: "kill everything", Action: Kill},
-		{Name: "stop and continue a trainer", Action: Stop, Roles: []string{trainers}},
-		{Name: "stop and continue a pserver", Action: Stop, Roles: []string{pservers}},
-		{Name: "terminate a trainer", Action: Terminate, Roles: []string{trainers}},
-		{Name: "terminate a pserver", Action: Terminate, Roles: []string{pservers}},
-		{Name: "terminate everything", Action: Terminate},
-		point(trainers, failpoint.AfterTake),
-		point(trainers, failpoint.BetweenPushes),
-		point(trainers, failpoint.BeforeComplete),
-		point(trainers, failpoint.AfterComplete),
-		point(trainers, failpoint.BeforeTurn),
-		point(trainers, failpoint.AfterTurn),
-		point(pservers, failpoint.SaveBegun),
-		point(pservers, failpoint.SaveWritten),
-		point(pservers, failpoint.SaveRenamed),
-		point(pservers, failpoint.SaveSynced),
-		point(pservers, failpoint.SaveListed),
-		point(pservers, failpoint.AfterClaim),
-		point(pservers, failpoint.BeforeReopen),
-		point("", failpoint.BeforeCreate),
-		point("", failpoint.AfterCreate),
-		point(pservers, failpoint.Draining),
-		point(trainers, failpoint.Finishing),
-	}
-	for i := range kinds {
-		k := &kinds[i]
-		k.Needs = max(k.Needs, 1)
-		switch k.Point {
-		case failpoint.BetweenPushes:
-			k.Needs = 2
-		case failpoint.AfterClaim, failpoint.BeforeReopen:
-			k.Provoke = true
-		case failpoint.BeforeCreate, failpoint.AfterCreate:
-			k.Window = Creating
-		case failpoint.Draining, failpoint.Finishing:
-			k.Window = Draining
-		}
-		if k.Window == "" {
-			k.Window = Training
-		}
-	}
-	return kinds
-}
 
 // Shape is a job and the processes that it runs on.
 type Shape struct {
 	Model    string `json:"model"`
+	Mode     string `json:"mode"`
 	Pservers int    `json:"pservers"`
 	Trainers int    `json:"trainers"`
 	Shards   int    `json:"shards"`
 	Lanes    int    `json:"lanes"`
 	Records  int    `json:"records"`
+	Keys     int    `json:"keys"` // that the records draw from
 	Chunk    int    `json:"chunk_bytes"`
 	Batch    int    `json:"batch"`
 	Passes   int    `json:"passes"`
@@ -144,6 +47,9 @@ type Fault struct {
 	// Over: the process stays stopped over the next fault, if that one can
 	// strike without it.
 	Over bool `json:"over,omitempty"`
+	// ByJoin: what leads to a hand-over is that a pserver joins, not that one is
+	// terminated.
+	ByJoin bool `json:"by_join,omitempty"`
 }
 
 // Plan is what a seed means.
@@ -153,7 +59,8 @@ type Plan struct {
 	Faults []Fault `json:"faults"`
 }
 
-// perPlan is how many faults of training a plan has.
+// perPlan is how many faults of training a plan has, without those of the kinds
+// that are Moving.
 const perPlan = 4
 
 // everythingTimes is how often the plan of seed 0 kills everything.
@@ -162,25 +69,63 @@ const everythingTimes = 10
 // NewPlan is the plan of a seed. The kinds are dealt like cards: as many seeds
 // in a row as it takes deal each kind once before any comes again. Seed 0 kills
 // everything, etcd included, ten times over.
+//
+// What was added after the others (the kinds that are Moving, mode and keys) is drawn
+// from a second source, so that a seed has the other faults, in the same order,
+// and the shape that it had before, but for pservers and shards that it did not
+// need then.
 func NewPlan(seed uint64) Plan {
-	rng := rand.New(rand.NewPCG(seed, 0xfa017))
+	rng, later := rand.New(rand.NewPCG(seed, 0xfa017)), rand.New(rand.NewPCG(seed, 0xc0ea60))
 	p := Plan{Seed: seed}
 	if seed == 0 {
 		for range everythingTimes {
 			p.Faults = append(p.Faults, newFault(rng, named("kill everything")))
 		}
 	} else {
-		for _, w := range []Window{Creating, Training, Draining} {
-			for _, k := range deal(seed-1, w) {
+		for _, d := range []deck{{Window: Creating}, {Window: Training}, {Window: Draining}} {
+			for _, k := range d.deal(seed - 1) {
 				p.Faults = append(p.Faults, newFault(rng, k))
 			}
+		}
+	}
+	p.Shape = newShape(rng, p.Faults)
+	if seed > 0 {
+		for _, k := range (deck{Window: Training, Moving: true}).deal(seed - 1) {
+			p.insert(later, newFault(later, k))
 		}
 	}
 	// Only before the first one has lost its shards there are two pservers to
 	// push to for certain.
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return cmp.Compare(a.place(), b.place()) })
-	p.Shape = newShape(rng, p.Faults)
+	p.Shape.fit(p.Faults)
+	p.Shape.Keys = []int{400, 400, 20000}[later.IntN(3)]
+	if p.Shape.Mode = job.ModeAsync; later.IntN(3) == 0 && syncIsThere() {
+		p.Shape.Mode = modeSync
+	}
 	return p
+}
+
+// modeSync is the mode with barriers.
+const modeSync = "sync"
+
+// syncIsThere tells whether the programs train with barriers.
+var syncIsThere = sync.OnceValue(func() bool {
+	p := Plan{Shape: newShape(rand.New(rand.NewPCG(0, 0)), nil)}
+	p.Shape.Mode = modeSync
+	_, err := job.ParseSpec([]byte(specText(p)), ".", nil, job.Models(model.Names()...))
+	return err == nil
+})
+
+// insert puts a fault somewhere among those that strike in training.
+func (p *Plan) insert(rng *rand.Rand, f Fault) {
+	first := slices.IndexFunc(p.Faults, func(f Fault) bool { return f.Kind.Window == Training })
+	n := 0
+	for _, f := range p.Faults {
+		if f.Kind.Window == Training {
+			n++
+		}
+	}
+	p.Faults = slices.Insert(p.Faults, first+rng.IntN(n+1), f)
 }
 
 // place orders the faults of a plan; those of one place keep their order.
@@ -191,36 +136,41 @@ func (f Fault) place() int {
 	return 1
 }
 
-func named(name string) Kind {
-	for _, k := range Kinds() {
-		if k.Name == name {
-			return k
-		}
-	}
-	panic("campaign: no kind is named " + name)
+// deck is the kinds of one window, those that are Moving apart.
+type deck struct {
+	Window Window
+	Moving bool
 }
 
-// deal is the hand of the n-th plan: perPlan kinds that strike in training; of
-// the few that strike while the job is created or drains, one in two plans.
-func deal(n uint64, w Window) []Kind {
-	var deck []Kind
-	for _, k := range Kinds() {
-		if k.Window == w {
-			deck = append(deck, k)
-		}
+// hand is which cards of the deck, dealt again and again, the n-th plan gets:
+// perPlan of training; three in two plans of the kinds that are Moving; of the few
+// that strike while the job is created or drains, one in two plans.
+func (d deck) hand(n uint64) (from, to uint64) {
+	switch {
+	case d.Moving:
+		return n * 3 / 2, (n + 1) * 3 / 2
+	case d.Window == Training:
+		return n * perPlan, (n + 1) * perPlan
+	case (n+uint64(len(d.Window)))%2 == 0:
+		return 0, 0
 	}
-	hand := uint64(perPlan)
-	if w != Training {
-		if hand = 1; (n+uint64(len(w)))%2 == 0 {
-			return nil
+	return n / 2, n/2 + 1
+}
+
+// deal is the hand of the n-th plan.
+func (d deck) deal(n uint64) []Kind {
+	var kinds []Kind
+	for _, k := range Kinds() {
+		if k.Window == d.Window && k.Moving == d.Moving {
+			kinds = append(kinds, k)
 		}
-		n /= 2
 	}
 	var cards []Kind
-	for i := n * hand; i < (n+1)*hand; i++ {
-		round := i / uint64(len(deck))
-		shuffled := rand.New(rand.NewPCG(round, 0xdeca)).Perm(len(deck))
-		cards = append(cards, deck[shuffled[i%uint64(len(deck))]])
+	from, to := d.hand(n)
+	for i := from; i < to; i++ {
+		round := i / uint64(len(kinds))
+		shuffled := rand.New(rand.NewPCG(round, 0xdeca)).Perm(len(kinds))
+		cards = append(cards, kinds[shuffled[i%uint64(len(kinds))]])
 	}
 	return cards
 }
@@ -233,6 +183,8 @@ func newFault(rng *rand.Rand, k Kind) Fault {
 		f.Over = rng.IntN(3) > 0
 	case k.Point == failpoint.BetweenPushes:
 		f.For = 20 * time.Millisecond // for the first push to arrive
+	case k.Provoke && k.Moving:
+		f.ByJoin = rng.IntN(2) == 0
 	}
 	return f
 }
@@ -252,11 +204,27 @@ func newShape(rng *rand.Rand, faults []Fault) Shape {
 	} else {
 		s.Records, s.Chunk, s.Passes = 1500, 256<<rng.IntN(3), 12
 	}
+	s.fit(faults)
+	return s
+}
+
+// maxShards is how many shards a job has at most.
+const maxShards = 8
+
+// fit makes a shape fit its faults: there are pservers enough for each of them,
+// and, where pservers join, shards to be handed over.
+func (s *Shape) fit(faults []Fault) {
+	joins := 0
 	for _, f := range faults {
 		s.Pservers = max(s.Pservers, f.Kind.Needs)
+		switch {
+		case f.Kind.Action == Burst && f.Kind.Roles[0] == pservers:
+			joins += burstPservers
+		case f.Kind.Action == Join && f.Kind.Roles[0] == pservers, f.ByJoin:
+			joins++
+		}
 	}
-	s.Shards = max(s.Shards, s.Pservers)
-	return s
+	s.Shards = max(s.Shards, min(s.Pservers+joins, maxShards))
 }
 
 // over tells whether a fault lasts over the next one: that one must be able to
@@ -271,10 +239,10 @@ func (s Shape) over(f, next Fault) bool {
 		left = s.Pservers - 2
 	}
 	switch next.Kind.Action {
-	case Kill:
+	case Kill, Join:
 		return true
 	case KillHeld, Point:
-		return left > 0
+		return left > 0 && !next.Kind.Moving
 	}
 	return false // a process that stands still does not end in order
 }

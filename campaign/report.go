@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"text/tabwriter"
 )
@@ -20,6 +21,16 @@ type Outcome struct {
 	// they have been sent twice and have not applied twice.
 	Replayed   int64 `json:"replayed"`
 	Duplicates int64 `json:"duplicates"`
+	// Claims and HandOvers are the changes of owner; Pauses of the latter those
+	// that are known, of receivers that lived to serve the shard.
+	Claims    int     `json:"claims"`
+	HandOvers int     `json:"handovers"`
+	Pauses    []Pause `json:"pauses,omitempty"`
+	// Evened are the times from a change of the pservers that left an uneven load
+	// until it was even again, in seconds. Late: so many more were not evened out
+	// after evenWithin, when the next change came.
+	Evened []float64 `json:"evened_seconds,omitempty"`
+	Late   int       `json:"late,omitempty"`
 	// Checkpoints that were listed at the end, and have loaded.
 	Checkpoints int `json:"checkpoints"`
 }
@@ -40,12 +51,43 @@ type Tally struct {
 	Limit float64 `json:"failover_limit_seconds,omitempty"`
 }
 
+// Spread is what many times were like, in seconds.
+type Spread struct {
+	N      int     `json:"n"`
+	Median float64 `json:"median_seconds"`
+	P90    float64 `json:"p90_seconds"`
+	Max    float64 `json:"max_seconds"`
+}
+
+func newSpread(times []float64) Spread {
+	if len(times) == 0 {
+		return Spread{}
+	}
+	slices.Sort(times)
+	return Spread{len(times), *quantile(times, 0.5), *quantile(times, 0.9), *quantile(times, 1)}
+}
+
+// PauseClass is the pauses of shards of about one size.
+type PauseClass struct {
+	// UpTo is the largest size, in bytes of the checkpoint; 0: it is not known.
+	UpTo int64 `json:"up_to_bytes"`
+	Spread
+}
+
 // Report is the outcome of a campaign.
 type Report struct {
-	Runs     int       `json:"runs"`
-	Exact    int       `json:"exact"`
-	Seconds  float64   `json:"seconds"`
-	Kinds    []Tally   `json:"kinds"`
+	Runs    int     `json:"runs"`
+	Exact   int     `json:"exact"`
+	Seconds float64 `json:"seconds"`
+	Kinds   []Tally `json:"kinds"`
+	// Pauses of moved shards, by size.
+	Pauses []PauseClass `json:"pauses"`
+	// Changes of the pservers that left an uneven load; Evened is how long it was
+	// so, of those that were evened out before the next change. Late counts the
+	// changes after which it was so for more than evenWithin.
+	Changes  int       `json:"changes"`
+	Evened   Spread    `json:"evened"`
+	Late     int       `json:"late"`
 	Outcomes []Outcome `json:"outcomes"`
 }
 
@@ -77,12 +119,42 @@ func newReport(outcomes []Outcome, seconds float64) Report {
 		}
 		r.Kinds = append(r.Kinds, t)
 	}
+	var evened []float64
 	for _, o := range outcomes {
 		if o.Failure == "" {
 			r.Exact++
 		}
+		r.Late += o.Late
+		r.Changes += len(o.Evened) + o.Late
+		for _, s := range o.Evened {
+			if evened = append(evened, s); s > evenWithin.Seconds() {
+				r.Late++
+			}
+		}
 	}
+	r.Evened, r.Pauses = newSpread(evened), classes(outcomes)
 	return r
+}
+
+// classes parts the pauses by size: each class is of shards up to four times as
+// large as those of the one before.
+func classes(outcomes []Outcome) []PauseClass {
+	times := map[int64][]float64{}
+	for _, o := range outcomes {
+		for _, p := range o.Pauses {
+			upTo := p.Bytes
+			if upTo > 0 {
+				for upTo = 4 << 10; upTo < p.Bytes; upTo *= 4 {
+				}
+			}
+			times[upTo] = append(times[upTo], p.Seconds)
+		}
+	}
+	var cs []PauseClass
+	for _, upTo := range slices.Sorted(maps.Keys(times)) {
+		cs = append(cs, PauseClass{upTo, newSpread(times[upTo])})
+	}
+	return cs
 }
 
 // quantile is the smallest of the sorted times that at least the part q of them
@@ -117,6 +189,10 @@ func (r Report) slow() []string {
 	return names
 }
 
+// uneven tells whether the load was uneven for too long after more than one change
+// in ten.
+func (r Report) uneven() bool { return 10*r.Late > r.Changes }
+
 // write writes the report for people.
 func (r Report) write(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -133,11 +209,21 @@ func (r Report) write(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	for _, c := range r.Pauses {
+		size := fmt.Sprintf("up to %d KiB", c.UpTo>>10)
+		if c.UpTo == 0 {
+			size = "of unknown size"
+		}
+		fmt.Fprintf(w, "pause of a moved shard %s: %d, median %.3f s, p90 %.3f s, longest %.3f s\n", size, c.N, c.Median, c.P90, c.Max)
+	}
 	var replayed, duplicates int64
-	checkpoints := 0
+	claims, handOvers, checkpoints := 0, 0, 0
 	for _, o := range r.Outcomes {
 		replayed, duplicates, checkpoints = replayed+o.Replayed, duplicates+o.Duplicates, checkpoints+o.Checkpoints
+		claims, handOvers = claims+o.Claims, handOvers+o.HandOvers
 	}
+	fmt.Fprintf(w, "%d hand-overs, %d claims; load even again after %d changes: median %.2f s, p90 %.2f s, longest %.2f s; later than %.0f s: %d\n",
+		handOvers, claims, r.Evened.N, r.Evened.Median, r.Evened.P90, r.Evened.Max, evenWithin.Seconds(), r.Late)
 	_, err := fmt.Fprintf(w, "%d runs, %d exact, %.0f s; %d batches replayed, %d duplicates ignored, %d listed checkpoints loaded\n",
 		r.Runs, r.Exact, r.Seconds, replayed, duplicates, checkpoints)
 	return err

@@ -45,9 +45,20 @@ type run struct {
 	obs   *observer
 	watch errgroup.Group
 	hist  *history
+	load  load
 	next  int64
 	// stopWatch ends the watch of the present observer.
 	stopWatch context.CancelFunc
+
+	// extras are the processes that have joined, joined how many there ever were,
+	// left those of the run that have left for good.
+	extras []*extra
+	joined int
+	left   map[string]bool
+	// A pass has so many chunks, the job so many takes.
+	perPass, takes int
+	// pids are the names of processes that were seen.
+	pids map[int]string
 
 	// over: the present fault lasts over the next one; goOn ends the one that
 	// lasts, if there is one.
@@ -61,11 +72,12 @@ type run struct {
 func carryOut(ctx context.Context, plan Plan, programs, dir string) Outcome {
 	began := clock.System.Now()
 	r := &run{plan: plan, dir: dir, programs: programs, mark: "STARFISH_CAMPAIGN_MARK=" + uuid.NewString(), next: 1,
-		out: Outcome{Plan: plan, Dir: dir}}
+		left: map[string]bool{}, pids: map[int]string{}, out: Outcome{Plan: plan, Dir: dir}}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the run has not ended after %v", patience))
 	defer cancel()
 	err := r.carryOut(ctx)
 	r.cleanUp()
+	err = errors.Join(err, r.measure())
 	r.out.Seconds = clock.System.Now().Sub(began).Seconds()
 	if err != nil {
 		r.out.Failure = err.Error()
@@ -102,7 +114,7 @@ func (r *run) carryOut(ctx context.Context) error {
 		}
 	}
 	for i, f := range training {
-		r.over = i+1 < len(training) && r.plan.Shape.over(f, training[i+1])
+		r.over = i+1 < len(training) && r.shapeNow().over(f, training[i+1])
 		if err := r.strike(ctx, f); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
@@ -144,25 +156,29 @@ func (r *run) prepare() (*os.File, error) {
 	if r.counts, size, err = writeData(r.file("data"), r.plan); err != nil {
 		return nil, err
 	}
-	// Every trainer takes at its own pace, so that all together take so long.
 	s := r.plan.Shape
-	perPass := size/s.Chunk + 2
-	takes := max(perPass*s.Passes/s.Take, 1)
-	pace := pacedFor * time.Duration(min(s.Trainers, perPass)) / time.Duration(takes)
-	write := map[string]string{
-		"spec.yaml": specText(r.plan), "pserver.sh": holdScript,
-		filepath.Join("points", "pace", string(failpoint.AfterTake)): pace.String(),
+	r.perPass = size/s.Chunk + 2
+	r.takes = max(r.perPass*s.Passes/s.Take, 1)
+	if err := os.WriteFile(r.file("spec.yaml"), []byte(specText(r.plan)), 0o644); err != nil {
+		return nil, err
 	}
-	for name, text := range write {
-		if err := os.WriteFile(r.file(name), []byte(text), 0o755); err != nil {
-			return nil, err
-		}
-	}
-	return log, nil
+	return log, r.pace()
 }
 
-// holdScript is the program of the pservers: it waits while a file holds back
-// the process of its name, and becomes the pserver.
+// pace tells the trainers how long a take has to last: each takes at its own pace,
+// so that all that are there by now take pacedFor together.
+func (r *run) pace() error {
+	each := pacedFor * time.Duration(min(len(r.placed(trainers)), r.perPass)) / time.Duration(r.takes)
+	// Renamed: whoever reads it must find it whole.
+	tmp := r.file("points", "pace.new")
+	if err := os.WriteFile(tmp, []byte(each.String()), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, r.file("points", "pace", string(failpoint.AfterTake)))
+}
+
+// holdScript is the program of the daemons: it waits while a file holds back the
+// process of its name, and becomes the daemon.
 const holdScript = `#!/bin/sh
 name=none previous=
 for arg; do
@@ -170,15 +186,15 @@ for arg; do
 	previous=$arg
 done
 while [ -e "$CAMPAIGN_HOLD/$name" ]; do sleep 0.02; done
-exec "$CAMPAIGN_PROGRAMS/pserver" "$@"
+exec "${0%/*}/real/${0##*/}" "$@"
 `
 
 // start starts `starfish run`, which goes on with what there is.
 func (r *run) start() error {
 	args := []string{"run", "-f", r.file("spec.yaml"), "--dir", r.file("run"), "--result", r.file("result.json"),
-		"--export", r.file("model.txt"), "--pserver-binary", r.file("pserver.sh")}
+		"--export", r.file("model.txt"), "--pserver-binary", filepath.Join(r.programs, pservers)}
 	if r.plan.Shape.ByTrainers {
-		args = append(args, "--trainer-binary", filepath.Join(r.programs, "trainer"))
+		args = append(args, "--trainer-binary", filepath.Join(r.programs, trainers))
 	}
 	out, err := os.OpenFile(r.file("run.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -186,8 +202,7 @@ func (r *run) start() error {
 	}
 	defer out.Close()
 	cmd := exec.Command(filepath.Join(r.programs, "starfish"), args...)
-	cmd.Env = append(os.Environ(), r.mark, "TMPDIR="+r.file("tmp"), "STARFISH_FAILPOINTS="+r.file("points"),
-		fmt.Sprintf("STARFISH_TAKE=%d", r.plan.Shape.Take), "CAMPAIGN_HOLD="+r.file("hold"), "CAMPAIGN_PROGRAMS="+r.programs)
+	cmd.Env = append(os.Environ(), r.environment()...)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -201,6 +216,12 @@ func (r *run) start() error {
 	r.cmd, r.ended = cmd, ended
 	r.log.WithField("pid", cmd.Process.Pid).Info("started")
 	return nil
+}
+
+// environment is what all processes of the run have in common.
+func (r *run) environment() []string {
+	return []string{r.mark, "TMPDIR=" + r.file("tmp"), "STARFISH_FAILPOINTS=" + r.file("points"),
+		fmt.Sprintf("STARFISH_TAKE=%d", r.plan.Shape.Take), "CAMPAIGN_HOLD=" + r.file("hold")}
 }
 
 // begin starts the run and waits until it trains; again if it is killed before.
@@ -276,7 +297,7 @@ func (r *run) open(ctx context.Context, before os.FileInfo) error {
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.obs, r.stopWatch = obs, stop
-	r.watch.Go(func() error { return obs.watch(watching, r.hist, &r.next) })
+	r.watch.Go(func() error { return obs.watch(watching, r.hist, &r.load, &r.next) })
 	return nil
 }
 
@@ -301,12 +322,22 @@ func (r *run) again(ctx context.Context) error {
 	return r.begin(ctx)
 }
 
-// awaitEnd waits until the job is complete.
+// awaitEnd waits until the job is complete, and all its processes have ended.
 func (r *run) awaitEnd(ctx context.Context) error {
+	if err := r.whileRunning(ctx, r.awaitComplete); err != nil && !errors.Is(err, errRunEnded) {
+		return err
+	}
+	// Those that have left may come back: the run waits for all of its own.
+	for name := range r.left {
+		os.Remove(r.file("hold", name))
+	}
 	select {
 	case <-r.ended:
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+	if err := r.endExtras(every, false); err != nil {
+		return err
 	}
 	if err := r.unobserve(); err != nil {
 		return err
@@ -315,6 +346,18 @@ func (r *run) awaitEnd(ctx context.Context) error {
 		return r.badEnd()
 	}
 	return nil
+}
+
+// awaitComplete waits until the job has ended.
+func (r *run) awaitComplete(ctx context.Context) error {
+	for {
+		if w, err := r.obs.window(ctx); err == nil && w == "" {
+			return nil
+		}
+		if err := clock.Sleep(ctx, clock.System, 10*look); err != nil {
+			return err
+		}
+	}
 }
 
 func (r *run) killed() bool {
@@ -326,8 +369,21 @@ func (r *run) badEnd() error {
 	return fmt.Errorf("starfish run ended with %s, see %s", r.cmd.ProcessState, r.file("run.log"))
 }
 
+// measure notes how evenly the load was, and what hand-overs have cost.
+func (r *run) measure() (err error) {
+	r.out.Evened, r.out.Late = r.load.evened, r.load.late
+	if r.hist != nil {
+		r.out.Claims, r.out.HandOvers = r.hist.claims, len(r.hist.moved)
+		r.out.Pauses, err = readPauses(r.file("run", "logs"), r.hist.moved)
+	}
+	return err
+}
+
 // cleanUp leaves no process behind, however the plan went.
 func (r *run) cleanUp() {
+	if err := r.endExtras(every, true); err != nil && r.out.Failure == "" {
+		r.log.WithError(err).Error("a process that had joined")
+	}
 	for range 100 {
 		left := marked(r.mark)
 		if len(left) == 0 {

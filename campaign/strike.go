@@ -51,6 +51,9 @@ func (r *run) strike(ctx context.Context, f Fault) (err error) {
 		r.goOn = nil
 		defer func() { err = errors.Join(err, goOn(ctx)) }()
 	}
+	if err := r.reinforce(ctx, f); err != nil {
+		return err
+	}
 	during := func() bool { // the fault has hit: is it still the window?
 		after, err := r.obs.window(ctx)
 		return err == nil && before == Training && after == Training
@@ -58,6 +61,8 @@ func (r *run) strike(ctx context.Context, f Fault) (err error) {
 	switch {
 	case f.Kind.Action == Point:
 		err = r.atPoint(ctx, f, &s, during)
+	case f.Kind.Moving:
+		err = r.move(ctx, f, &s, during)
 	case f.Kind.Action == Stop:
 		return r.stopAndContinue(ctx, f, s, during)
 	case len(f.Kind.Roles) == 0:
@@ -134,7 +139,11 @@ func (r *run) processes(ctx context.Context, f Fault, s *Strike, during func() b
 // prey are the processes without the pservers that own nothing: what happens to
 // them is of no interest.
 func (r *run) prey(owners map[string]map[int]int64) []process {
-	return slices.DeleteFunc(marked(r.mark), func(p process) bool { return p.role == pservers && owners[p.name] == nil })
+	all := marked(r.mark)
+	for _, p := range all {
+		r.pids[p.pid] = p.name
+	}
+	return slices.DeleteFunc(all, func(p process) bool { return p.role == pservers && owners[p.name] == nil })
 }
 
 // gone waits until processes have ended.
@@ -184,7 +193,7 @@ func (r *run) stopAndContinue(ctx context.Context, f Fault, s Strike, during fun
 
 // everything ends all processes, etcd's too, and starts the run again.
 func (r *run) everything(ctx context.Context, f Fault, s *Strike, before Window) error {
-	all := marked(r.mark)
+	all, extras := marked(r.mark), r.extras
 	if f.Kind.Action == Terminate {
 		if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			return err
@@ -194,7 +203,7 @@ func (r *run) everything(ctx context.Context, f Fault, s *Strike, before Window)
 			_ = p.signal(syscall.SIGKILL) // those that have ended with another
 		}
 	}
-	if err := gone(ctx, all); err != nil {
+	if err := errors.Join(r.endExtras(every, f.Kind.Action == Kill), gone(ctx, all)); err != nil {
 		return err
 	}
 	<-r.ended
@@ -203,6 +212,9 @@ func (r *run) everything(ctx context.Context, f Fault, s *Strike, before Window)
 	}
 	s.Process = fmt.Sprintf("%d processes", len(all))
 	if err := r.again(ctx); err != nil {
+		return err
+	}
+	if err := r.restartExtras(extras); err != nil {
 		return err
 	}
 	// What trains afterwards has not been complete before.
@@ -242,7 +254,7 @@ func (r *run) struckAt(f Fault) (process, bool) {
 		return process{}, false
 	}
 	pid, err := strconv.Atoi(strings.TrimPrefix(filepath.Ext(files[0]), "."))
-	return process{pid: pid, role: f.Name}, err == nil
+	return process{pid: pid, role: f.Name, name: r.pids[pid]}, err == nil
 }
 
 // atPoint arms a point and waits until it strikes.
@@ -253,14 +265,10 @@ func (r *run) atPoint(ctx context.Context, f Fault, s *Strike, during func() boo
 	if f.Kind.Provoke {
 		tries = provocations
 	}
-	for range tries {
+	for try := range tries {
 		if f.Kind.Provoke {
-			owners, err := r.obs.owned(ctx)
-			if err != nil {
+			if err := r.provoke(ctx, f, try); err != nil {
 				return err
-			}
-			if p, ok := pick(r.prey(owners), pservers, f.Pick); ok {
-				_ = p.signal(syscall.SIGKILL) // it may have ended by itself
 			}
 		}
 		p, err := r.awaitStrike(ctx, f)
@@ -270,6 +278,7 @@ func (r *run) atPoint(ctx context.Context, f Fault, s *Strike, during func() boo
 		if err != nil {
 			return err
 		}
+		began := clock.System.Now()
 		if err := gone(ctx, []process{p}); err != nil {
 			return err
 		}
@@ -277,8 +286,46 @@ func (r *run) atPoint(ctx context.Context, f Fault, s *Strike, during func() boo
 		for _, file := range r.struckFiles(f) {
 			os.Remove(file)
 		}
+		return r.served(ctx, f, s, p.name, began)
+	}
+	return nil
+}
+
+// provoke does what leads to a point at which a shard gets another owner.
+func (r *run) provoke(ctx context.Context, f Fault, try int) error {
+	owners, err := r.obs.owned(ctx)
+	if err != nil {
+		return err
+	}
+	prey, sig := r.prey(owners), syscall.SIGKILL
+	if f.Kind.Moving {
+		if sig = syscall.SIGTERM; f.ByJoin && try == 0 {
+			_, err := r.join(ctx, pservers, 1)
+			r.prey(owners) // to know the new one
+			return err
+		}
+	}
+	if p, ok := pick(prey, pservers, f.Pick); ok {
+		_ = p.signal(sig) // it may have ended by itself
+	}
+	return nil
+}
+
+// served waits, where the kind is measured, until the shards of a process that was
+// killed at began are served again.
+func (r *run) served(ctx context.Context, f Fault, s *Strike, name string, began time.Time) error {
+	if f.Kind.Limit == 0 || !s.Struck {
 		return nil
 	}
+	owners, err := r.obs.owned(ctx)
+	if err != nil || len(owners[name]) == 0 {
+		return err
+	}
+	if err := r.obs.awaitServed(ctx, owners[name]); err != nil {
+		return err
+	}
+	took := clock.System.Now().Sub(began).Seconds()
+	s.Failover = &took
 	return nil
 }
 
