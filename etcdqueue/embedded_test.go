@@ -165,9 +165,10 @@ func TestPassesTurnFast(t *testing.T) {
 
 func TestDial(t *testing.T) {
 	t.Parallel()
-	_, err := Dial(storetest.Endpoints(t), "/alone", Config{Lanes: -1})
+	cluster := Etcd{Endpoints: storetest.Endpoints(t)}
+	_, err := Dial(t.Context(), cluster, "/alone", Config{Lanes: -1})
 	require.ErrorContains(t, err, "lanes")
-	q, err := Dial(storetest.Endpoints(t), "/alone/", Config{Name: "a", Incarnation: "a"})
+	q, err := Dial(t.Context(), cluster, "/alone/", Config{Name: "a", Incarnation: "a"})
 	require.NoError(t, err)
 	defer q.Close()
 	require.NoError(t, q.Create(t.Context(), Manifest{Chunks: 3}))

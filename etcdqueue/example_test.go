@@ -19,7 +19,7 @@ func Example() {
 	endpoints, stop := someEtcd(ctx) // any etcd will do
 	defer stop()
 
-	queue, err := etcdqueue.Dial(endpoints, "/work", etcdqueue.Config{
+	queue, err := etcdqueue.Dial(ctx, etcdqueue.Etcd{Endpoints: endpoints}, "/work", etcdqueue.Config{
 		Lanes: 4, Passes: 2, Name: "worker-0", Incarnation: "a UUID, made at the start of the process",
 	})
 	if err != nil {

@@ -209,8 +209,8 @@ func (s *Spec) checkFeature(p *problems, path string, f *Feature) {
 	case f.Type == TypeCross && f.Column != "":
 		p.add(path+".column", "a cross names its columns in `cross`")
 	case f.Type == TypeCross:
-	case column == s.Data.Label:
-		p.add(path, "the column %q is the label", column)
+	case s.Data.role(column) != "":
+		p.add(path, "the column %q is the %s", column, s.Data.role(column))
 	case len(columns) > 0 && !slices.Contains(columns, column):
 		p.add(path, "the column %q is not one of data.csv.columns%s", column, meant(column, columns))
 	}
@@ -220,6 +220,19 @@ func (s *Spec) checkFeature(p *problems, path string, f *Feature) {
 	case TypeList:
 		pools.check(p, path+".pool", f.Pool)
 	}
+}
+
+// role is what a column is that is therefore no feature; empty for other columns.
+// A group may be one: that of a user, say, whose number is a key as well.
+func (d *Data) role(column string) string {
+	switch column {
+	case "":
+	case d.Label:
+		return "label"
+	case d.Weight:
+		return "weight"
+	}
+	return ""
 }
 
 func (f *Feature) checkNumeric(p *problems, path string) {
@@ -267,8 +280,8 @@ func (s *Spec) checkCross(p *problems, i int, names map[string]int) {
 		switch columns := s.Data.CSV.Columns; {
 		case isFeature && s.Features[j].Type != TypeCategorical && s.Features[j].Transform != TransformBucket:
 			p.add(at, "%q is neither categorical nor numeric with transform: bucket", name)
-		case !isFeature && name == s.Data.Label:
-			p.add(at, "%q is the label", name)
+		case !isFeature && s.Data.role(name) != "":
+			p.add(at, "%q is the %s", name, s.Data.role(name))
 		case !isFeature && len(columns) > 0 && !slices.Contains(columns, name):
 			p.add(at, "%q is neither a feature nor a column%s", name, meant(name, columns))
 		}

@@ -83,6 +83,7 @@ func TestColumnsRefused(t *testing.T) {
 		"kind":             {"  label: y\nfeatures:\n- {name: a, type: numerical}\n", `line 8: features[0].type: "numerical" is not one of numeric, categorical, list, cross; did you mean numeric?`},
 		"no name":          {"  label: y\nfeatures:\n- {type: numeric}\n", "line 8: features[0].name: missing: a feature needs a name"},
 		"twice":            {"  label: y\nfeatures:\n- {name: a, type: numeric}\n- {name: a, type: list}\n", `line 9: features[1].name: "a" is already the name of features[0]`},
+		"the weight":       {"  label: y\n  weight: w\nfeatures:\n- {name: w, type: numeric}\n", `line 9: features[0]: the column "w" is the weight`},
 		"the label":        {"  label: y\nfeatures:\n- {name: a, column: y, type: numeric}\n", `line 8: features[0]: the column "y" is the label`},
 		"not a column":     {"  label: y\n  csv: {header: false, columns: [y, age]}\nfeatures:\n- {name: agee, type: numeric}\n", `line 9: features[0]: the column "agee" is not one of data.csv.columns; did you mean age?`},
 		"no deviation":     {"  label: y\nfeatures:\n- {name: a, type: numeric, transform: standard}\n", "line 8: features[0]: transform: standard needs mean and stddev of the column; `starfish inspect-data` proposes them"},

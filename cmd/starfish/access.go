@@ -35,6 +35,7 @@ func (t *target) registerPlace(fs *pflag.FlagSet) {
 	t.Etcd.Register(fs)
 	t.Logging.Register(fs)
 	fs.StringVar(&t.dir, "dir", "", "directory of a local run, instead of --etcd-endpoints")
+	cli.Yield(fs, "etcd-endpoints", "dir")
 }
 
 // place is an etcd that was reached.

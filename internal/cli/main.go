@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -123,11 +124,25 @@ func noArgs(c *cobra.Command, args []string) error {
 	return Usage("unknown command %q%s; `%s --help` lists the commands", args[0], hint, c.CommandPath())
 }
 
+// yields annotates a flag with those to which its variable yields.
+const yields = "starfish-yields"
+
+// Yield makes the variable of a flag count for nothing where another flag, one
+// that excludes it, is given: a user's environment is no answer to what he asks
+// for by hand.
+func Yield(fs *pflag.FlagSet, name, to string) {
+	if err := fs.SetAnnotation(name, yields, []string{to}); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
 // FromEnvironment sets each flag that was not given from its variable.
 func FromEnvironment(fs *pflag.FlagSet, lookup func(string) (string, bool)) error {
 	var errs []error
+	given := map[string]bool{}
+	fs.Visit(func(f *pflag.Flag) { given[f.Name] = true })
 	fs.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" {
+		if f.Changed || f.Name == "help" || slices.ContainsFunc(f.Annotations[yields], func(to string) bool { return given[to] }) {
 			return
 		}
 		name := Variable(f.Name)

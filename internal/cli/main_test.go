@@ -76,6 +76,17 @@ func TestFromEnvironment(t *testing.T) {
 	require.Equal(t, []string{"a:1", "b:2"}, *endpoints)
 	require.Equal(t, "from-flag", *name, "a flag that is given wins")
 
+	fs, endpoints, _ = flags()
+	Yield(fs, "etcd-endpoints", "name")
+	require.NoError(t, fs.Parse([]string{"--name", "from-flag"}))
+	require.NoError(t, FromEnvironment(fs, lookup))
+	require.Empty(t, *endpoints, "one that is given excludes another's variable")
+
+	fs, endpoints, _ = flags()
+	Yield(fs, "etcd-endpoints", "name")
+	require.NoError(t, FromEnvironment(fs, lookup))
+	require.NotEmpty(t, *endpoints, "two variables do not exclude each other")
+
 	fs, _, _ = flags()
 	fs.String("empty", "default", "")
 	fs.Duration("etcd-timeout", time.Second, "")
