@@ -37,6 +37,8 @@ type Lane struct {
 	Takes    int64 `json:"takes"`
 	Requeued int64 `json:"requeued"`
 	Reopened int64 `json:"reopened"`
+	// Speculated of Takes were overtaken from another taker.
+	Speculated int64 `json:"speculated,omitempty"`
 }
 
 // Entry is what one take left in a lane: positions that are Pending. Its
@@ -50,6 +52,8 @@ type Entry struct {
 	Beat int64 `json:"beat"`
 	// Reason says what the owner waits for, if it waits.
 	Reason string `json:"reason,omitempty"`
+	// Run is how many takers in a row had the positions and were overtaken.
+	Run int `json:"run,omitempty"`
 }
 
 // Holder is who reports on a chunk: it must be who took it.
@@ -79,6 +83,27 @@ func (l Lane) Take(at ranges.Set, owner string, h Holder) (Lane, bool) {
 	l.Todo = l.Todo.Minus(at)
 	l.Pending = append(slices.Clip(l.Pending), Entry{At: at, Owner: owner, Incarnation: h.Incarnation, Token: h.Token, Beat: 1})
 	l.Takes += at.Len()
+	return l, true
+}
+
+// Overtake moves positions from the entry of one holder to a new entry of another
+// one: Requeue and Take in one step, so a chunk is in one place all the time. The
+// first holder has lost them, as if it had stalled. false unless its entry has
+// them all.
+func (l Lane) Overtake(at ranges.Set, from Holder, owner string, h Holder) (Lane, bool) {
+	i := slices.IndexFunc(l.Pending, func(e Entry) bool { return e.Incarnation == from.Incarnation && e.Token == from.Token })
+	if i < 0 || at.IsEmpty() || !l.Pending[i].At.Covers(at) {
+		return l, false
+	}
+	l.Pending = slices.Clone(l.Pending)
+	e := &l.Pending[i]
+	run := e.Run + 1
+	if e.At = e.At.Minus(at); e.At.IsEmpty() {
+		l.Pending = slices.Delete(l.Pending, i, i+1)
+	}
+	l.Pending = append(l.Pending, Entry{At: at, Owner: owner, Incarnation: h.Incarnation, Token: h.Token, Beat: 1, Run: run})
+	l.Takes += at.Len()
+	l.Speculated += at.Len()
 	return l, true
 }
 
@@ -236,7 +261,8 @@ func (l Lane) pendingLen() int64 {
 func (l Lane) Totals() Totals {
 	t := Totals{
 		Todo: l.Todo.Len(), Pending: l.pendingLen(), Complete: l.Complete.Len(), Failed: l.Failed.Len(),
-		Takes: l.Takes, Requeued: l.Requeued, Reopened: l.Reopened, Batches: l.Batches, Records: l.Records, Bad: l.Bad,
+		Takes: l.Takes, Requeued: l.Requeued, Reopened: l.Reopened, Speculated: l.Speculated,
+		Batches: l.Batches, Records: l.Records, Bad: l.Bad,
 	}
 	t.Chunks = t.Todo + t.Pending + t.Complete + t.Failed
 	return t

@@ -22,6 +22,7 @@ type chunkModel struct {
 type laneModel struct {
 	chunks                             []chunkModel
 	batches, takes, requeued, reopened int64
+	speculated                         int64
 }
 
 // TestLaneAgainstModel walks at random through everything that can happen to a
@@ -52,6 +53,35 @@ func TestLaneAgainstModel(t *testing.T) {
 					m.takes++
 				}
 				holders = append(holders, h)
+			},
+			"overtake": func(t *rapid.T) {
+				if len(l.Pending) == 0 {
+					t.Skip("nothing is Pending")
+				}
+				token++
+				h := Holder{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "who"), token}
+				e := rapid.SampledFrom(l.Pending).Draw(t, "entry")
+				at := last(e.At, rapid.Int64Range(0, 3).Draw(t, "k"))
+				after, ok := l.Overtake(at, Holder{e.Incarnation, e.Token}, "name", h)
+				require.Equal(t, !at.IsEmpty(), ok)
+				l = after
+				for x := range at.All() {
+					require.Equal(t, Holder{e.Incarnation, e.Token}, m.chunks[x].holder)
+					m.chunks[x].holder = h
+					m.takes++
+					m.speculated++
+					require.Equal(t, e.Run+1, l.Pending[l.find(x, h)].Run)
+				}
+				holders = append(holders, h)
+			},
+			"overtakeWrong": func(t *rapid.T) {
+				x := rapid.Int64Range(0, size).Draw(t, "x")
+				from := Holder{"a", rapid.Int64Range(0, token).Draw(t, "token")}
+				if x < size && m.chunks[x].where == "pending" && m.chunks[x].holder == from {
+					t.Skip("it is that holder's")
+				}
+				_, ok := l.Overtake(ranges.Of(x, x), from, "name", Holder{"b", token + 1})
+				require.False(t, ok)
 			},
 			"takeWrong": func(t *rapid.T) {
 				x := rapid.Int64Range(0, size).Draw(t, "x")
@@ -169,7 +199,7 @@ func requireModel(t *rapid.T, m laneModel, l Lane, size int64) {
 	}
 	want := Totals{
 		Chunks: size, Todo: count["todo"], Pending: count["pending"], Complete: count["complete"], Failed: count["failed"],
-		Takes: m.takes, Requeued: m.requeued, Reopened: m.reopened, Batches: m.batches, Records: 10 * m.batches, Bad: 2 * m.batches,
+		Takes: m.takes, Requeued: m.requeued, Reopened: m.reopened, Speculated: m.speculated, Batches: m.batches, Records: 10 * m.batches, Bad: 2 * m.batches,
 	}
 	require.Equal(t, want, back.Totals())
 	require.Equal(t, want.Todo+want.Pending == 0, back.Finished())
@@ -188,6 +218,7 @@ func TestLaneIsAValue(t *testing.T) {
 	l.Fail(0, h, 1)
 	l.Release(1, h)
 	l.Requeue(func(Entry) bool { return true })
+	l.Overtake(ranges.Of(1, 2), h, "n", Holder{"b", 6})
 	l.Skip(ranges.Of(0, 5))
 	done, _ := l.Done(0, h, Sums{Batches: 1, Records: 1})
 	done.Reopen(ranges.Of(0, 5))

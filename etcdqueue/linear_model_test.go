@@ -56,6 +56,8 @@ type chunkCall struct {
 	lost func(Holder) bool
 	// finished, unbegun: what a value of `state` says of the chunk.
 	finished, unbegun bool
+	// over: the taker may take over what others have.
+	over bool
 }
 
 // chunkAnswer is what the caller was told.
@@ -133,7 +135,8 @@ func (s chunkState) step(c chunkCall, a chunkAnswer) []chunkState {
 	case "take":
 		taken := s
 		taken.place, taken.holder, taken.last = pending, c.holder, c.holder.Token
-		return s.might(taken, s.place == todo && c.holder.Token > s.last, a.effect)
+		free := s.place == todo || c.over && s.place == pending && s.holder.Incarnation != c.holder.Incarnation
+		return s.might(taken, free && c.holder.Token > s.last, a.effect)
 	case "touch":
 		return s.when(s.holds(c.holder) == (a.effect == ok))
 	case "complete":

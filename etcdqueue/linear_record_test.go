@@ -215,7 +215,7 @@ func (r *recording) history(id chunkID) []porcupine.Operation {
 		if !s.certain {
 			a.effect = unknown
 		}
-		h = append(h, operation(s.span, chunkCall{verb: "take", holder: g.holder}, a))
+		h = append(h, operation(s.span, chunkCall{verb: "take", holder: g.holder, over: r.config.Speculate > 0}, a))
 	}
 	for _, s := range r.all {
 		if c, a, has := s.part(id); has {

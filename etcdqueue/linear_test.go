@@ -106,6 +106,10 @@ func TestTheCheckerCanFail(t *testing.T) {
 		call chunkCall
 		is   chunkAnswer
 	}
+	over := func(s step) step {
+		s.call.over = true
+		return s
+	}
 	take := func(call, ret int64, h Holder) step {
 		return step{span{call, ret}, chunkCall{verb: "take", holder: h}, chunkAnswer{effect: ok}}
 	}
@@ -136,6 +140,12 @@ func TestTheCheckerCanFail(t *testing.T) {
 	}{
 		"take, complete":                       {[]step{take(1, 2, a), report(3, 4, "complete", a, ok), read(5, 6, complete)}, true},
 		"double take":                          {[]step{take(1, 2, a), take(3, 4, b)}, false},
+		"taken over":                           {[]step{take(1, 2, a), over(take(3, 4, b)), report(5, 6, "complete", b, ok)}, true},
+		"taken over with a smaller token":      {[]step{take(1, 2, b), over(take(3, 4, a))}, false},
+		"taken over from itself":               {[]step{take(1, 2, a), over(take(3, 4, again))}, false},
+		"taken over after it was complete":     {[]step{take(1, 2, a), report(3, 4, "complete", a, ok), over(take(5, 6, b))}, false},
+		"complete by who was overtaken":        {[]step{take(1, 2, a), over(take(3, 4, b)), report(5, 6, "complete", a, ok)}, false},
+		"who was overtaken is refused":         {[]step{take(1, 2, a), over(take(3, 4, b)), report(5, 6, "complete", a, refused)}, true},
 		"taken again after a requeue":          {[]step{take(1, 2, a), requeue(3, 4, "a"), take(5, 6, b)}, true},
 		"taken again while a requeue goes on":  {[]step{take(1, 2, a), requeue(3, 9, "a"), take(5, 6, b)}, true},
 		"a requeue from the living":            {[]step{take(1, 2, a), requeue(3, 4, "c"), take(5, 6, b)}, false},
@@ -160,6 +170,9 @@ func TestTheCheckerCanFail(t *testing.T) {
 			t.Parallel()
 			r := newRecording(1, Config{Lanes: 1, Passes: 1})
 			for _, s := range test.steps {
+				if s.call.over {
+					r.config.Speculate = time.Second
+				}
 				if s.call.verb == "take" {
 					require.NoError(t, r.granted(s.at, grantOf{id, s.call.holder}))
 					continue

@@ -53,6 +53,9 @@ func newTraffic(t *testing.T, seed uint64, open func(string) (store.Store, *fake
 	if k.stalls {
 		c.StallTimeout = 4 * pace
 	}
+	if r.IntN(2) == 0 {
+		c.Speculate = 2 * pace
+	}
 	k.rec = newRecording(int64(1+r.IntN(9)), c)
 	return k
 }

@@ -16,6 +16,8 @@ type pick struct {
 	lane   int
 	at     ranges.Set
 	failed ranges.Set
+	// from is the holder that has `at` still, if it is to be overtaken.
+	from Holder
 }
 
 // wish says what a take looks for.

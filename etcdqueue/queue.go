@@ -37,6 +37,12 @@ type Config struct {
 	// StallTimeout is how long an entry may go without a sign of progress
 	// before Requeue takes it back; 0 = 60 s.
 	StallTimeout time.Duration
+	// Speculate lets a taker that has nothing else to do take chunks over from
+	// others, see Take, if those have shown no progress for that long, and for
+	// four times as long as Pace says. 0 = never.
+	Speculate time.Duration
+	// Pace is how long this taker needs for a chunk; nil = no time.
+	Pace func() time.Duration
 	// Passes is the number of passes; 0 = 1.
 	Passes int
 	// Name and Incarnation identify the taker in the record. No two Queues may
@@ -62,6 +68,7 @@ func (c *Config) Validate() error {
 	check(c.Lanes >= 0 && c.Lanes <= maxLanes, "lanes: %d is not in 0 … %d", c.Lanes, maxLanes)
 	check(c.MaxFailures >= 0, "max failures: %d is negative", c.MaxFailures)
 	check(c.StallTimeout >= 0, "stall timeout: %s is negative", c.StallTimeout)
+	check(c.Speculate >= 0, "speculate: %s is negative", c.Speculate)
 	check(c.Passes >= 0 && c.Passes <= maxPasses, "passes: %d is not in 0 … %d", c.Passes, maxPasses)
 	return errors.Join(errs...)
 }
@@ -87,6 +94,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Peers == nil {
 		c.Peers = func() int { return 1 }
+	}
+	if c.Pace == nil {
+		c.Pace = func() time.Duration { return 0 }
 	}
 	if c.Log == nil {
 		quiet := logrus.New()
@@ -150,8 +160,9 @@ type Queue struct {
 	changed       chan struct{}
 	news, emptyAt uint64
 	takes         takes
-	// seen is what Requeue saw of each entry, and since when.
-	seen map[entryID]sighting
+	// seen is what Requeue saw of each entry, and since when; others is what Take
+	// and Changed saw of those of others.
+	seen, others map[entryID]sighting
 }
 
 // New makes a handle; it does no I/O. The first Take starts a goroutine that

@@ -102,6 +102,8 @@ type Totals struct {
 	Takes    int64 `json:"takes"`
 	Requeued int64 `json:"requeued"`
 	Reopened int64 `json:"reopened"`
+	// Speculated of Takes were overtaken from a taker that did not get on.
+	Speculated int64 `json:"speculated,omitempty"`
 	// Batches, Records and Bad records (left out) of complete chunks, each once
 	// per pass.
 	Batches int64 `json:"batches"`
@@ -118,6 +120,7 @@ func (t Totals) Add(u Totals) Totals {
 	t.Failed += u.Failed
 	t.Takes += u.Takes
 	t.Requeued += u.Requeued
+	t.Speculated += u.Speculated
 	t.Reopened += u.Reopened
 	t.Batches += u.Batches
 	t.Records += u.Records

@@ -15,8 +15,10 @@ import (
 // AwaitTurn waits until the lanes may allow a Turn, as far as this handle's
 // copy of them knows. It costs no request.
 func (q *Queue) AwaitTurn(ctx context.Context) error {
-	return q.await(ctx, func() bool { return q.view.ripe() })
+	return q.await(ctx, func() bool { return q.view.ripe() }, never)
 }
+
+func never() (time.Duration, bool) { return 0, false }
 
 // Turn does what the lanes allow, see State: it takes finished passes off the
 // list of reopened ones, begins the next pass, or lets the job drain. A pass

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"starfish/internal/ranges"
 	"starfish/internal/store"
@@ -63,6 +64,10 @@ func (t *takes) settle(task Task) {
 // on with Complete, Fail or Release, or is taken back by Requeue. Passes with
 // reopened chunks come first; no take is from two passes.
 //
+// With Speculate, a taker that has nothing in hand and finds nothing Todo takes
+// what others have had in hand for too long without progress: their reports on
+// that are ErrStale from then on.
+//
 // Errors: ErrEmpty (wait with Changed), ErrDone, *ErrFailed, ErrNoQueue. After
 // any other error the chunks may have been taken; a later Take finds them.
 func (q *Queue) Take(ctx context.Context, max int) ([]Task, error) {
@@ -109,26 +114,41 @@ func (q *Queue) Take(ctx context.Context, max int) ([]Task, error) {
 
 // Changed waits until a Take may do better than the last one, which found
 // nothing: something is Todo again, the pass or the phase has changed, or the
-// queue cannot be used any more. It costs no request.
+// queue cannot be used any more; or, with Speculate, something can be taken over
+// from others. It costs no request.
 func (q *Queue) Changed(ctx context.Context) error {
-	return q.await(ctx, func() bool { return q.news != q.emptyAt })
+	return q.await(ctx, func() bool { return q.news != q.emptyAt }, q.overtakeInLocked)
 }
 
-// await waits until cond, which is called with mu held, is true.
-func (q *Queue) await(ctx context.Context, cond func() bool) error {
+// await waits until cond, which is called with mu held, is true, or the time has
+// come that due, called likewise, has named last, if it has named any.
+func (q *Queue) await(ctx context.Context, cond func() bool, due func() (time.Duration, bool)) error {
 	if err := q.start(ctx); err != nil {
 		return err
 	}
 	for {
 		q.mu.Lock()
 		ok, changed, err := cond(), q.changed, q.fatal
+		wait, timed := time.Duration(0), false
+		if err == nil && !ok {
+			wait, timed = due()
+		}
 		q.mu.Unlock()
-		if err != nil || ok {
+		if err != nil || ok || timed && wait <= 0 {
 			return err
+		}
+		var come <-chan time.Time // never, without a time
+		stop := func() bool { return true }
+		if timed {
+			timer := q.c.Clock.Timer(wait)
+			come, stop = timer.C(), timer.Stop
 		}
 		select {
 		case <-changed:
+			stop()
+		case <-come:
 		case <-ctx.Done():
+			stop()
 			return context.Cause(ctx)
 		}
 	}
@@ -165,6 +185,9 @@ func (q *Queue) choose(w wish) (p *passView, picks []pick, skipped []store.Cmp, 
 				return p.snapshot(picks), picks, p.quarantined(picks, q.view.failed), nil, nil
 			}
 		}
+	}
+	if p, picks := q.overtakeLocked(w); len(picks) > 0 {
+		return p.snapshot(picks), picks, nil, nil, nil
 	}
 	return nil, nil, nil, nil, ErrEmpty
 }
@@ -220,9 +243,14 @@ func (q *Queue) takeFrom(s slot, k pick) Lane {
 	if k.at.IsEmpty() {
 		return l
 	}
-	l, ok := l.Take(k.at, q.c.Name, Holder{q.c.Incarnation, s.seen})
+	ok, h := false, Holder{q.c.Incarnation, s.seen}
+	if k.from == (Holder{}) {
+		l, ok = l.Take(k.at, q.c.Name, h)
+	} else {
+		l, ok = l.Overtake(k.at, k.from, q.c.Name, h)
+	}
 	if !ok {
-		panic("etcdqueue: planned to take what is not Todo")
+		panic("etcdqueue: planned to take what is not there")
 	}
 	return l
 }
@@ -250,6 +278,7 @@ func (q *Queue) taken(p *passView, picks []pick, skipped []store.Cmp, a answer, 
 		sortByRank(tasks)
 	}
 	q.takes.hand(tasks)
+	q.overtaken(p, picks)
 	if len(tasks) == 0 { // only quarantined chunks were moved
 		q.wakeLocked(false)
 	}

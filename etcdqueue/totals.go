@@ -142,6 +142,6 @@ func (t Totals) over(n int64) Totals {
 func (t Totals) each(f func(int64) int64) Totals {
 	return Totals{
 		Chunks: f(t.Chunks), Todo: f(t.Todo), Pending: f(t.Pending), Complete: f(t.Complete), Failed: f(t.Failed), Takes: f(t.Takes),
-		Requeued: f(t.Requeued), Reopened: f(t.Reopened), Batches: f(t.Batches), Records: f(t.Records), Bad: f(t.Bad),
+		Requeued: f(t.Requeued), Reopened: f(t.Reopened), Speculated: f(t.Speculated), Batches: f(t.Batches), Records: f(t.Records), Bad: f(t.Bad),
 	}
 }

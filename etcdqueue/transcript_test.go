@@ -71,6 +71,9 @@ func show(l Lane) string {
 	set("todo", l.Todo)
 	for _, e := range l.Pending {
 		text := fmt.Sprintf("pending %s (%s/%d beat %d", e.At, e.Incarnation, e.Token, e.Beat)
+		if e.Run > 0 {
+			text += fmt.Sprintf(" run %d", e.Run)
+		}
 		if e.Reason != "" {
 			text += ": " + e.Reason
 		}
@@ -92,6 +95,7 @@ func show(l Lane) string {
 	count(l.Takes, "taken")
 	count(l.Requeued, "requeued")
 	count(l.Reopened, "reopened")
+	count(l.Speculated, "speculated")
 	return strings.Join(parts, "; ")
 }
 
@@ -119,6 +123,8 @@ func laneStep(t *testing.T, l Lane, words []string) (Lane, string) {
 		l = NewLane(number(1))
 	case "take":
 		l, ok = l.Take(set(1), "trainer-"+holder(2).Incarnation, holder(2))
+	case "overtake":
+		l, ok = l.Overtake(set(1), holder(2), "trainer-"+holder(3).Incarnation, holder(3))
 	case "skip":
 		l = l.Skip(set(1))
 	case "touch":

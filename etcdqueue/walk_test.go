@@ -51,7 +51,7 @@ func newWalk(t *testing.T, seed uint64) *walk {
 	k.chunks = int64(1 + k.random.IntN(40))
 	k.w = setup(t, k.chunks, Config{
 		Lanes: 1 + k.random.IntN(6), Shuffle: seed%2 == 0, Seed: seed, Passes: 3, MaxFailures: 3,
-		StallTimeout: 300 * time.Millisecond, Peers: func() int { return 4 },
+		StallTimeout: 300 * time.Millisecond, Speculate: 100 * time.Millisecond, Peers: func() int { return 4 },
 	})
 	return k
 }

@@ -82,6 +82,8 @@ type QueueResult struct {
 	Failed   int64 `json:"failed"`
 	Takes    int64 `json:"takes"`
 	Requeued int64 `json:"requeued"`
+	// Speculated of Takes were taken over from a trainer that was too slow.
+	Speculated int64 `json:"speculated"`
 	// Batches and Records are the lanes' sums over all passes, each chunk once
 	// per pass: those of every shard's ledger must equal them.
 	Batches int64 `json:"batches"`

@@ -26,7 +26,7 @@ func TestResultJSON(t *testing.T) {
 	require.JSONEq(t, `{"v":1,"job":"adult","uuid":"u","phase":"complete","mode":"async","passes":5,"records":162805,"bad_records":7,
 		"seconds":null,"wall_seconds":null,"cpu_seconds":null,"records_per_second":77526.5,"train":{"loss":0.32},
 		"test":{"records":16281,"loss":0.32,"auc":0.902,"accuracy":null,"undefined":{"accuracy":"why"}},
-		"queue":{"chunks":36,"complete":180,"failed":0,"takes":181,"requeued":1,"batches":0,"records":0},
+		"queue":{"chunks":36,"complete":180,"failed":0,"takes":181,"requeued":1,"speculated":0,"batches":0,"records":0},
 		"shards":[{"shard":0,"generation":1,"batches":2665,"skipped":0,"records":0,"duplicates":0,"lost":0,"replayed":0,"recovered_seconds":0,"handovers":0,"handover_seconds":0}],
 		"restarts":{"pserver":0,"trainer":0},
 		"failed":null,"history":[{"pass":4,"records":32561,"seconds":null,"train":{"loss":0.32},"test":null}]}`, string(text))

@@ -172,6 +172,11 @@ type Queue struct {
 	// StallTimeout: a chunk whose trainer lives but makes no progress for this
 	// long is given to another. Default 60s.
 	StallTimeout time.Duration `spec:"stall_timeout"`
+	// Speculate: near the end of a pass, a trainer that has nothing to do takes
+	// over chunks with which another gets on too slowly: that have shown no
+	// progress for this long and for four times as long as it needs for a chunk.
+	// Only in mode async. 0: never. Default 5s.
+	Speculate time.Duration `spec:"speculate"`
 	// MaxFailures is after how many data failures a chunk is quarantined.
 	// Default 3.
 	MaxFailures int `spec:"max_failures"`

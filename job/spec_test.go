@@ -25,7 +25,7 @@ model: {type: logistic, bits: 20}
 optimizer: {type: adagrad, learning_rate: 0.1}
 train: {mode: async, passes: 5, batch: 64, shuffle: true, seed: 1, window: 1}
 shards: 4
-queue: {lanes: 64, stall_timeout: 60s, max_failures: 3}
+queue: {lanes: 64, stall_timeout: 60s, speculate: 7s, max_failures: 3}
 checkpoint: {dir: checkpoints, interval: 30s, keep: 3}
 recovery: {policy: replay, barrier_timeout: 30s}
 lease_ttl: 10s
@@ -52,7 +52,7 @@ func TestFullSpec(t *testing.T) {
 	require.Equal(t, job.Model{Type: "logistic", Bits: 20}, s.Model)
 	require.Equal(t, job.Optimizer{Type: "adagrad", LearningRate: 0.1, Epsilon: 1e-10, Reduction: "mean"}, s.Optimizer)
 	require.Equal(t, job.Train{Mode: "async", Passes: 5, Batch: 64, Shuffle: true, Seed: 1, Window: 1, Evaluate: "pass", MaxSkipped: 0.01, MaxLossGrowth: 5}, s.Train)
-	require.Equal(t, job.Queue{Lanes: 64, StallTimeout: time.Minute, MaxFailures: 3}, s.Queue)
+	require.Equal(t, job.Queue{Lanes: 64, StallTimeout: time.Minute, Speculate: 7 * time.Second, MaxFailures: 3}, s.Queue)
 	require.Equal(t, job.Checkpoint{Dir: "/data/checkpoints", Interval: 30 * time.Second, Keep: 3}, s.Checkpoint)
 	require.Equal(t, job.Recovery{Policy: "replay", BarrierTimeout: 30 * time.Second}, s.Recovery)
 	require.Equal(t, 10*time.Second, s.LeaseTTL)
@@ -295,7 +295,7 @@ func TestCanonical(t *testing.T) {
 	require.Equal(t, `{"job":"j","data":{"train":["/data/d"],"format":"libsvm","chunk":"1MiB","max_bad_records":0,"max_value":1e+09},`+
 		`"model":{"type":"count"},"optimizer":{"type":"adagrad","learning_rate":0.1,"epsilon":1e-10,"reduction":"mean"},`+
 		`"train":{"mode":"async","passes":1,"batch":64,"shuffle":true,"seed":1,"window":1,"evaluate":"pass","max_skipped":0.01,"max_loss_growth":5},"shards":4,`+
-		`"queue":{"lanes":64,"stall_timeout":"1m0s","max_failures":3},`+
+		`"queue":{"lanes":64,"stall_timeout":"1m0s","speculate":"5s","max_failures":3},`+
 		`"checkpoint":{"dir":"/data/checkpoints","interval":"30s","keep":3},`+
 		`"recovery":{"policy":"replay","barrier_timeout":"30s"},"lease_ttl":"10s","run":{"pservers":2,"trainers":2}}`,
 		string(parse(t, least).JSON()))

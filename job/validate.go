@@ -19,7 +19,7 @@ func defaults() *Spec {
 		Optimizer:  Optimizer{Type: OptimizerAdagrad, Reduction: ReductionMean},
 		Train:      Train{Mode: ModeAsync, Passes: 1, Batch: 64, Shuffle: true, Seed: 1, Window: 1, Evaluate: EvaluatePass, MaxSkipped: 0.01, MaxLossGrowth: 5},
 		Shards:     4,
-		Queue:      Queue{Lanes: 64, StallTimeout: time.Minute, MaxFailures: 3},
+		Queue:      Queue{Lanes: 64, StallTimeout: time.Minute, Speculate: 5 * time.Second, MaxFailures: 3},
 		Checkpoint: Checkpoint{Dir: "checkpoints", Interval: 30 * time.Second, Keep: 3},
 		Recovery:   Recovery{Policy: PolicyReplay, BarrierTimeout: 30 * time.Second},
 		LeaseTTL:   10 * time.Second,
@@ -122,6 +122,9 @@ func (s *Spec) check(p *problems, o options) {
 	between(p, "shards", s.Shards, 1, 1024)
 	between(p, "queue.lanes", s.Queue.Lanes, 1, 1024)
 	atLeast(p, "queue.stall_timeout", s.Queue.StallTimeout, time.Second)
+	if s.Queue.Speculate != 0 {
+		atLeast(p, "queue.speculate", s.Queue.Speculate, 100*time.Millisecond)
+	}
 	between(p, "queue.max_failures", s.Queue.MaxFailures, 1, 1000)
 	if s.Checkpoint.Dir == "" || schemePrefix.MatchString(s.Checkpoint.Dir) {
 		p.add("checkpoint.dir", "must be a directory")

@@ -1,11 +1,14 @@
 package mutants
 
+import "slices"
+
 // List returns all mutants, in the order of the invariants they break.
 func List() []Mutant {
 	var all []Mutant
-	for _, part := range [][]Mutant{noMaster(), oneState(), exactlyOnce(), oneWriter(), checkpoints(), liveness(), hostility()} {
+	for _, part := range [][]Mutant{noMaster(), oneState(), exactlyOnce(), oneWriter(), checkpoints(), liveness(), hostility(), elastic()} {
 		all = append(all, part...)
 	}
+	slices.SortStableFunc(all, func(a, b Mutant) int { return a.Invariant - b.Invariant })
 	return all
 }
 

@@ -181,5 +181,8 @@ func queueConfig(st store.Store, j job.Job, c etcdqueue.Config) etcdqueue.Config
 	c.Store = st
 	c.Lanes, c.MaxFailures, c.StallTimeout = j.Spec.Queue.Lanes, j.Spec.Queue.MaxFailures, j.Spec.Queue.StallTimeout
 	c.Shuffle, c.Seed, c.Passes = j.Spec.Train.Shuffle, j.Spec.Train.Seed, j.Spec.Train.Passes
+	if j.Spec.Train.Mode == job.ModeAsync { // a synchronous step waits for its batch, whoever has it
+		c.Speculate = j.Spec.Queue.Speculate
+	}
 	return c
 }

@@ -30,7 +30,7 @@ func (s *steward) result(
 		Test: test, BadRecords: totals.Bad,
 		Queue: job.QueueResult{
 			Chunks: manifest.Chunks, Complete: totals.Complete, Failed: totals.Failed,
-			Takes: totals.Takes, Requeued: totals.Requeued, Batches: totals.Batches, Records: totals.Records,
+			Takes: totals.Takes, Requeued: totals.Requeued, Speculated: totals.Speculated, Batches: totals.Batches, Records: totals.Records,
 		},
 	}
 	if r.Failed, err = s.failedChunks(ctx); err != nil {

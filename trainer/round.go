@@ -125,6 +125,7 @@ func (r *round) feed(ctx context.Context, out chan<- *item) error {
 			if err := r.w.queue.Changed(ctx); err != nil {
 				return err
 			}
+			r.w.idled()
 			taken.tasks, taken.err = r.w.take(ctx)
 		}
 		if errors.Is(taken.err, etcdqueue.ErrDone) {

@@ -162,7 +162,7 @@ func (t *Trainer) newWorker(ctx context.Context, j job.Job, m model.Model, plan 
 	peers.Store(1)
 	w.queue, err = etcdqueue.New(queueConfig(t.cfg.Store, j, etcdqueue.Config{
 		Clock: t.cfg.Clock, Log: t.cfg.Log, Name: member.Name(), Incarnation: member.Incarnation(),
-		Peers: func() int { return int(peers.Load()) },
+		Peers: func() int { return int(peers.Load()) }, Pace: w.chunkTime,
 	}))
 	if err != nil {
 		return nil, nil, err

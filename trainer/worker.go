@@ -232,6 +232,20 @@ func (w *worker) chunkDone() {
 	w.pace.chunk(w.clock)
 }
 
+// chunkTime is how long a chunk takes here; 0: not known yet.
+func (w *worker) chunkTime() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pace.perChunk
+}
+
+// idled leaves the time without work out of the pace.
+func (w *worker) idled() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pace.since = w.clock.Now()
+}
+
 func (w *worker) takeSize() int {
 	if w.fixedTake > 0 {
 		return w.fixedTake

@@ -110,7 +110,7 @@ func (r *runner) failedResult(ctx context.Context, state etcdqueue.State, reason
 		Passes: r.spec.Train.Passes, Records: totals.Records, BadRecords: totals.Bad, History: history,
 		Queue: job.QueueResult{
 			Chunks: manifest.Chunks, Complete: totals.Complete, Failed: totals.Failed, Takes: totals.Takes,
-			Requeued: totals.Requeued, Batches: totals.Batches, Records: totals.Records,
+			Requeued: totals.Requeued, Speculated: totals.Speculated, Batches: totals.Batches, Records: totals.Records,
 		},
 	}, nil
 }
@@ -254,8 +254,8 @@ func summary(b *strings.Builder, res *job.Result) {
 	}
 	passes(b, res.History)
 	q := res.Queue
-	fmt.Fprintf(b, "chunks    %s complete, %s failed; %s takes, %s requeued\n",
-		thousands(q.Complete), thousands(q.Failed), thousands(q.Takes), thousands(q.Requeued))
+	fmt.Fprintf(b, "chunks    %s complete, %s failed; %s takes, %s requeued%s\n",
+		thousands(q.Complete), thousands(q.Failed), thousands(q.Takes), thousands(q.Requeued), speculatedText(q.Speculated))
 	if res.Failed != nil {
 		failedLines(b, res.Failed)
 	}

@@ -171,9 +171,9 @@ func (l *queueList) text(b *strings.Builder) {
 	}
 	columns := func(t etcdqueue.Totals) []string {
 		return []string{thousands(t.Todo), thousands(t.Pending), thousands(t.Complete), thousands(t.Failed), thousands(t.Batches),
-			thousands(t.Records), thousands(t.Takes), thousands(t.Requeued), thousands(t.Reopened)}
+			thousands(t.Records), thousands(t.Takes), thousands(t.Requeued), thousands(t.Speculated), thousands(t.Reopened)}
 	}
-	titles := []string{"TODO", "PENDING", "COMPLETE", "FAILED", "BATCHES", "RECORDS", "TAKES", "REQUEUED", "REOPENED"}
+	titles := []string{"TODO", "PENDING", "COMPLETE", "FAILED", "BATCHES", "RECORDS", "TAKES", "REQUEUED", "SPECULATED", "REOPENED"}
 	table(b, func(row func(...string)) {
 		if l.wantLanes {
 			row(append([]string{"LANE"}, titles...)...)

@@ -86,8 +86,8 @@ func TestQueueCommands(t *testing.T) {
 	require.EqualValues(t, 2, r.Queue.Failed)
 	require.EqualValues(t, 8, r.Queue.Complete)
 	text := g.says("queue", "ls", "--job", "q")
-	require.Contains(t, text, "PASS  TODO  PENDING  COMPLETE  FAILED  BATCHES  RECORDS  TAKES  REQUEUED  REOPENED\n1     0     0        4         1       8        8")
-	require.Contains(t, g.says("queue", "ls", "--job", "q", "--pass", "1"), "LANE  TODO  PENDING  COMPLETE  FAILED  BATCHES  RECORDS  TAKES  REQUEUED  REOPENED\n0     0     0        3         0       6        6")
+	require.Contains(t, text, "PASS  TODO  PENDING  COMPLETE  FAILED  BATCHES  RECORDS  TAKES  REQUEUED  SPECULATED  REOPENED\n1     0     0        4         1       8        8")
+	require.Contains(t, g.says("queue", "ls", "--job", "q", "--pass", "1"), "LANE  TODO  PENDING  COMPLETE  FAILED  BATCHES  RECORDS  TAKES  REQUEUED  SPECULATED  REOPENED\n0     0     0        3         0       6        6")
 	require.Equal(t, "lane 1 of pass 2, by positions\ncomplete  1\nfailed    0\n", g.says("queue", "ls", "--job", "q", "--lane", "1"))
 	g.call("queue", "requeue", "--all", "--job", "q").refuses(1, "readmit chunk 1: wrong phase: the job is complete, no pass is left")
 

@@ -34,8 +34,9 @@ func (s *jobStatus) text(b *strings.Builder) {
 	fmt.Fprintf(b, ", pass %d of %d%s\n", min(s.Pass+1, s.Passes), s.Passes, s.reopenedText())
 	fmt.Fprintf(b, "done     %s\n", s.progressText())
 	q := s.Queue
-	fmt.Fprintf(b, "chunks   %s todo, %s pending, %s complete, %s failed; %s takes, %s requeued, %s reopened\n", thousands(q.Todo),
-		thousands(q.Pending), thousands(q.Complete), thousands(q.Failed), thousands(q.Takes), thousands(q.Requeued), thousands(q.Reopened))
+	fmt.Fprintf(b, "chunks   %s todo, %s pending, %s complete, %s failed; %s takes, %s requeued, %s reopened%s\n", thousands(q.Todo),
+		thousands(q.Pending), thousands(q.Complete), thousands(q.Failed), thousands(q.Takes), thousands(q.Requeued), thousands(q.Reopened),
+		speculatedText(q.Speculated))
 	fmt.Fprintf(b, "records  %s in %s batches%s\n", thousands(q.Records), thousands(q.Batches), badText(q.Bad))
 	if s.Loss != nil {
 		fmt.Fprintf(b, "loss     %.5f in pass %d so far, each batch before its update\n", *s.Loss, s.Pass+1)
@@ -69,6 +70,13 @@ func badText(n int64) string {
 		return ""
 	}
 	return "; " + plural(n, "bad record was", "bad records were") + " left out"
+}
+
+func speculatedText(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return ", " + thousands(n) + " speculated"
 }
 
 func (s *jobStatus) reopenedText() string {

@@ -1,0 +1,37 @@
+package mutants
+
+// elastic: what processes that come, go and are slow could break.
+func elastic() []Mutant {
+	return []Mutant{
+		{
+			Name: "overtaken-and-still-there", Invariant: 2,
+			Breaks: "a chunk that was taken over is Pending with two trainers",
+			File:   "etcdqueue/lane.go", Old: "if e.At = e.At.Minus(at); e.At.IsEmpty() {", New: "if e.At.Minus(at).IsEmpty() {",
+			Package: "./etcdqueue", Run: "TestLane|TestWalk",
+		},
+		{
+			Name: "overtaken-under-the-old-token", Invariant: 4,
+			Breaks: "the trainer from which a chunk was taken over is not fenced by its token",
+			File:   "etcdqueue/take.go", Old: "l.Overtake(k.at, k.from, q.c.Name, h)", New: "l.Overtake(k.at, k.from, q.c.Name, Holder{h.Incarnation, k.from.Token})",
+			Package: "./etcdqueue", Run: "TestOvertake|TestWalk",
+		},
+		{
+			Name: "overtaken-by-the-busy", Invariant: 9,
+			Breaks: "trainers that have work take chunks from each other",
+			File:   "etcdqueue/overtake.go", Old: " || len(q.takes.granted) > 0", New: "",
+			Package: "./etcdqueue", Run: "TestOvertakeIsPatient",
+		},
+		{
+			Name: "progress-keeps-nothing", Invariant: 9,
+			Breaks: "a trainer that gets on is overtaken all the same",
+			File:   "etcdqueue/overtake.go", Old: "if !known || old.beat != e.Beat {", New: "if !known {",
+			Package: "./etcdqueue", Run: "TestOvertake",
+		},
+		{
+			Name: "chunks-go-to-and-fro", Invariant: 9,
+			Breaks: "a chunk that is slow for everybody is taken over again and again",
+			File:   "etcdqueue/overtake.go", Old: "least << min(e.Run, maxRun)", New: "least",
+			Package: "./etcdqueue", Run: "TestOvertakeIsPatient",
+		},
+	}
+}
