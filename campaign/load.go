@@ -47,6 +47,9 @@ type load struct {
 	late int
 }
 
+// pause ends a measurement that says nothing: etcd is away.
+func (l *load) pause() { l.since = time.Time{} }
+
 // look is called after each revision that a history has seen, with the time at
 // which it did.
 func (l *load) look(now time.Time, h *history) {

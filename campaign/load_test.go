@@ -100,6 +100,11 @@ func TestLoad(t *testing.T) {
 	see(time.Second, state(t, etcdqueue.State{Phase: etcdqueue.PhaseDraining}))
 	require.Zero(t, l.since, "nothing is handed over any more")
 	require.Equal(t, 1, l.late)
+
+	l.since = at
+	l.pause()
+	l.close(at.Add(time.Minute))
+	require.Equal(t, 1, l.late, "etcd was away")
 }
 
 // A line of a pserver's log is a pause; its size is that of the checkpoint.

@@ -309,6 +309,7 @@ func (r *run) unobserve() error {
 	r.stopWatch()
 	err := r.watch.Wait()
 	r.watch = errgroup.Group{}
+	r.load.pause()
 	r.obs.close()
 	r.obs = nil
 	return err
