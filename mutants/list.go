@@ -380,6 +380,12 @@ func liveness() []Mutant {
 			Package: "./internal/membership", Run: "TestUneven|TestBalanceComesToAnEnd",
 		},
 		{
+			Name: "a-silent-receiver-holds-up-all", Invariant: 9,
+			Breaks: "a pserver that has come gets no shard for seconds, because another one was silent",
+			File:   "pserver/claims.go", Old: "\t\t\t\t\tt.failed = time.Time{}\n", New: "",
+			Package: "./pserver", Run: "TestTheSilentHoldUpNobody",
+		},
+		{
 			Name: "age-by-absolute-time", Invariant: 8,
 			Breaks: "the age of an entry is taken from a calendar instead of from when this process saw it",
 			File:   "etcdqueue/steward.go", Old: "case now.Sub(old.since) >= q.c.StallTimeout:", New: "case now.Sub(time.Time{}) >= q.c.StallTimeout:",

@@ -41,9 +41,10 @@ type tenure struct {
 	view   membership.View
 	roster membership.Roster
 	waited bool // startPause is over
-	// moving are the hand-overs under way; calm is when the next may begin.
-	moving []*held
-	calm   time.Time
+	// moving are the hand-overs under way; calm is when the next may begin, and so
+	// is failed after one that has failed.
+	moving       []moving
+	calm, failed time.Time
 	// claiming that fails is tried again.
 	claiming remind.Reminder
 	// keepers run under hold, which ends with the tenure.
@@ -121,6 +122,7 @@ func (t *tenure) follow(ctx context.Context) error {
 			if open = ok; ok {
 				if !maps.Equal(r.Members, t.roster.Members) {
 					t.calmUntil(t.cfg.Clock.Now().Add(calmTime))
+					t.failed = time.Time{}
 				}
 				t.roster = r
 			}

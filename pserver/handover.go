@@ -27,7 +27,8 @@ const (
 	// leastRest is the shortest time between two hand-overs by one pserver. They
 	// do not follow each other faster than they last, so that trainers get on.
 	leastRest = 100 * time.Millisecond
-	// failedRest is the time after one that has failed.
+	// failedRest is the time after one that has failed, unless pservers come or go
+	// before: what has failed may be theirs.
 	failedRest = 5 * time.Second
 	// shardsAtOnce: of so many shards of the job one more is on its way at a time,
 	// so that a job of a thousand shards is balanced in seconds too.
@@ -36,6 +37,12 @@ const (
 	probeTime = 500 * time.Millisecond
 )
 
+// moving is a hand-over for balance, of a shard as long as it is held here.
+type moving struct {
+	*held
+	*giving
+}
+
 // giving is a hand-over for balance that is under way.
 type giving struct {
 	to    membership.Registration
@@ -43,10 +50,17 @@ type giving struct {
 	// For the keeper alone.
 	stopped time.Time // when the shard was not served any more
 	given   bool      // the owner has changed
+	// failed: the shard was kept, and another attempt would end like this one. It
+	// is set before held.giving is nil again.
+	failed bool
 }
 
-// errKept: the receiver is gone, or the shards lie differently by now.
-var errKept = errors.New("pserver: the hand-over is not wanted any more")
+var (
+	// errKept: the receiver is gone, or the shards lie differently by now.
+	errKept = errors.New("pserver: the hand-over is not wanted any more")
+	// errSilent: the receiver is registered, and does not answer.
+	errSilent = errors.New("pserver: the receiver does not answer")
+)
 
 // balance begins the hand-overs by which this process should give shards away
 // now. A positive duration says when to look again at the latest.
@@ -63,7 +77,7 @@ func (t *tenure) balance() time.Duration {
 	if len(moves) == 0 {
 		return 0
 	}
-	if wait := t.calm.Sub(now); wait > 0 {
+	if wait := max(t.calm.Sub(now), t.failed.Sub(now)); wait > 0 {
 		return wait
 	}
 	for _, m := range moves {
@@ -71,9 +85,10 @@ func (t *tenure) balance() time.Duration {
 		if h == nil || !h.steady.Load() {
 			continue // it has just come
 		}
-		h.giving.Store(&giving{to: t.roster.Members[m.To], began: now})
+		g := &giving{to: t.roster.Members[m.To], began: now}
+		h.giving.Store(g)
 		h.nudge()
-		t.moving = append(t.moving, h)
+		t.moving = append(t.moving, moving{h, g})
 	}
 	return leastRest
 }
@@ -82,16 +97,17 @@ func (t *tenure) balance() time.Duration {
 // long the next one has to wait.
 func (t *tenure) rest(now time.Time) bool {
 	table := *t.table.Load()
-	var left []*held
-	for _, h := range t.moving {
-		g := h.giving.Load()
-		switch {
-		case g != nil && table[h.shard] == h:
-			left = append(left, h)
-		case g != nil: // it has another owner
-			t.calmUntil(now.Add(max(leastRest, now.Sub(g.began))))
-		default:
-			t.calmUntil(now.Add(failedRest))
+	var left []moving
+	for _, m := range t.moving {
+		switch is := m.held.giving.Load(); {
+		case is != nil && table[m.shard] == m.held:
+			left = append(left, m)
+		case is == nil && m.failed:
+			t.failed = now.Add(failedRest)
+		case is == nil:
+			t.calmUntil(now.Add(calmTime))
+		default: // it has another owner
+			t.calmUntil(now.Add(max(leastRest, now.Sub(m.began))))
 		}
 	}
 	t.moving = left
@@ -124,6 +140,7 @@ func (t *tenure) give(h *held, g *giving) (time.Duration, error) {
 	}
 	t.metrics.handOvers.WithLabelValues("kept").Inc()
 	log.WithError(err).Warn("the shard was not handed over, it is served here again")
+	g.failed = !errors.Is(err, errKept)
 	h.giving.Store(nil)
 	h.away.Store(false)
 	return 0, nil
@@ -134,7 +151,7 @@ func (t *tenure) give(h *held, g *giving) (time.Duration, error) {
 // ownership has ended otherwise.
 func (t *tenure) transfer(h *held, g *giving) error {
 	if willing := t.willing(h.ctx, map[string]membership.Registration{g.to.Name: g.to}); !willing[g.to.Name] {
-		return fmt.Errorf("%w: %s does not answer", errKept, g.to.Name)
+		return fmt.Errorf("%w: %s", errSilent, g.to.Name)
 	}
 	if err := t.save(h.ctx, h, saveHandOver); err != nil {
 		return err

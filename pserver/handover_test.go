@@ -183,6 +183,29 @@ func TestNothingIsHandedToTheSilent(t *testing.T) {
 	})
 }
 
+// A hand-over that came to nothing, because its receiver is silent, holds up
+// nobody who comes later.
+func TestTheSilentHoldUpNobody(t *testing.T) {
+	t.Parallel()
+	inWorld(t, options{pservers: 1, passes: 3}, func(t *testing.T, w *world) {
+		a := w.start("pserver-0")
+		w.serving(a)
+		silent := w.start("pserver-9")
+		w.net.Silence(silent.host, true)
+		time.Sleep(calm + time.Second) // it was asked by now
+		b := w.start("pserver-1")
+		synctest.Wait()
+		came := time.Now()
+		w.balanced(1, b)
+		require.Less(t, time.Since(came), 2*calm)
+		w.net.Silence(silent.host, false)
+		w.finish(a, b, silent)
+	})
+}
+
+// calm is how long no pserver must have come or gone before a shard moves.
+const calm = time.Second
+
 // strikes are what may happen at each step of a hand-over from a to b. At is
 // asked with every step, of which the names are those of requests and of
 // operations on files; it returns the step's error.
