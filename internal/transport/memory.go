@@ -23,6 +23,8 @@ type Memory struct {
 	changed   chan struct{} // closed and replaced at every change of hosts
 	listeners map[string]*memoryListener
 	hosts     map[string]*hostState
+	parted    map[[2]string]bool // from one host to another
+	recording bool
 	ports     int
 }
 
@@ -30,15 +32,17 @@ type Memory struct {
 type hostState struct {
 	silent bool
 	muted  bool
+	frozen bool
 	delay  time.Duration
 	conns  map[*memoryConn]struct{}
+	said   []*record // over the connections that it dialled, the newest last
 }
 
 // NewMemory returns an empty network.
 func NewMemory(c clock.Clock) *Memory {
 	return &Memory{
 		clock: c, changed: make(chan struct{}),
-		listeners: map[string]*memoryListener{}, hosts: map[string]*hostState{},
+		listeners: map[string]*memoryListener{}, hosts: map[string]*hostState{}, parted: map[[2]string]bool{},
 	}
 }
 
@@ -71,6 +75,25 @@ func (m *Memory) Mute(host string, on bool) {
 	m.change(func() { m.host(host).muted = on })
 }
 
+// Part makes the packets from one host to another stay under way until it is
+// lifted; those of other ways, and of the way back, arrive.
+func (m *Memory) Part(from, to string, on bool) {
+	m.change(func() {
+		if on {
+			m.parted[[2]string{from, to}] = true
+			return
+		}
+		delete(m.parted, [2]string{from, to})
+	})
+}
+
+// Freeze is what the network sees of a process that is stopped, or goes on:
+// its host receives nothing, and what it writes meanwhile leaves afterwards. What
+// it had sent arrives.
+func (m *Memory) Freeze(host string, on bool) {
+	m.change(func() { m.host(host).frozen = on })
+}
+
 // Delay makes a host's packets, both ways, take d longer.
 func (m *Memory) Delay(host string, d time.Duration) {
 	m.change(func() { m.host(host).delay = d })
@@ -99,7 +122,15 @@ func (m *Memory) route(a, b string) (silent bool, delay time.Duration, changed <
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	x, y := m.host(a), m.host(b)
-	return x.silent || y.silent || x.muted, x.delay + y.delay, m.changed
+	silent = x.silent || y.silent || x.muted || y.frozen || len(m.parted) > 0 && m.parted[[2]string{a, b}]
+	return silent, x.delay + y.delay, m.changed
+}
+
+// frozen tells whether a host's process is stopped.
+func (m *Memory) frozen(host string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.host(host).frozen
 }
 
 type memoryHost struct {
@@ -128,6 +159,11 @@ func (h memoryHost) Listen(addr string) (net.Listener, error) {
 }
 
 func (h memoryHost) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return h.dial(ctx, addr, true)
+}
+
+// dial connects; what is sent is kept if it is asked for.
+func (h memoryHost) dial(ctx context.Context, addr string, keep bool) (net.Conn, error) {
 	m := h.net
 	to, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -140,7 +176,7 @@ func (h memoryHost) Dial(ctx context.Context, addr string) (net.Conn, error) {
 			if err := clock.Sleep(ctx, m.clock, delay); err != nil {
 				return nil, err
 			}
-			return m.connect(ctx, h.name, to, addr)
+			return m.connect(ctx, h.name, to, addr, keep)
 		}
 		select {
 		case <-changed:
@@ -150,7 +186,7 @@ func (h memoryHost) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 }
 
-func (m *Memory) connect(ctx context.Context, from, to, addr string) (net.Conn, error) {
+func (m *Memory) connect(ctx context.Context, from, to, addr string, keep bool) (net.Conn, error) {
 	m.mu.Lock()
 	l := m.listeners[addr]
 	m.ports++
@@ -160,6 +196,9 @@ func (m *Memory) connect(ctx context.Context, from, to, addr string) (net.Conn, 
 		return nil, fmt.Errorf("dial %s: %w", addr, syscall.ECONNREFUSED)
 	}
 	up, down := newPipe(m, from, to), newPipe(m, to, from)
+	if keep {
+		up.record = m.record(from, addr)
+	}
 	client := &memoryConn{in: down, out: up, local: local, remote: l.addr}
 	server := &memoryConn{in: up, out: down, local: l.addr, remote: local}
 	m.track(from, to, client)

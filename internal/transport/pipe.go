@@ -16,6 +16,7 @@ const pipeSize = 1 << 20
 type pipe struct {
 	net      *Memory
 	from, to string
+	record   *record // nil: what passes is not kept
 
 	mu              sync.Mutex
 	wake            chan struct{}
@@ -30,6 +31,7 @@ type pipe struct {
 type packet struct {
 	data []byte
 	sent time.Time
+	held bool // written by a process that is frozen
 }
 
 func newPipe(m *Memory, from, to string) *pipe {
@@ -67,6 +69,8 @@ func (p *pipe) deadline(which *time.Time, t time.Time) {
 
 func (p *pipe) write(b []byte) (int, error) {
 	written := 0
+	held := p.net.frozen(p.from)
+	p.record.add(b)
 	for {
 		p.mu.Lock()
 		wake, by := p.wake, p.writeBy
@@ -79,7 +83,7 @@ func (p *pipe) write(b []byte) (int, error) {
 			return written, p.err
 		case p.size < pipeSize:
 			n := min(len(b), pipeSize-p.size)
-			p.packets = append(p.packets, packet{append([]byte(nil), b[:n]...), p.net.clock.Now()})
+			p.packets = append(p.packets, packet{append([]byte(nil), b[:n]...), p.net.clock.Now(), held})
 			p.size += n
 			written, b = written+n, b[n:]
 			p.signal()
@@ -97,6 +101,7 @@ func (p *pipe) write(b []byte) (int, error) {
 func (p *pipe) read(b []byte) (int, error) {
 	for {
 		silent, delay, changed := p.net.route(p.from, p.to)
+		stopped := p.net.frozen(p.from)
 		p.mu.Lock()
 		wake, by := p.wake, p.readBy
 		var arrives time.Time
@@ -104,7 +109,7 @@ func (p *pipe) read(b []byte) (int, error) {
 		case p.err != nil:
 			p.mu.Unlock()
 			return 0, p.err
-		case silent:
+		case silent, len(p.packets) != 0 && p.packets[0].held && stopped:
 		case len(p.packets) != 0:
 			arrives = p.packets[0].sent.Add(delay)
 			if !arrives.After(p.net.clock.Now()) {

@@ -2,7 +2,9 @@ package fake
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,12 +24,18 @@ type Client struct {
 	mu     sync.Mutex
 	before Hook
 	after  Hook
+	stray  func(arrive func()) error
 	healed chan struct{} // not nil while partitioned; closed when it heals
 	heard  chan struct{} // not nil while watches are held; closed when they go on
+	thawed chan struct{} // not nil while frozen; closed when it goes on
+	broken chan struct{} // closed and replaced when watches break
+	deaf   bool          // of the watches that break: they only fall silent
 }
 
 // Client makes a handle without faults.
-func (s *Store) Client(name string) *Client { return &Client{name: name, store: s} }
+func (s *Store) Client(name string) *Client {
+	return &Client{name: name, store: s, broken: make(chan struct{})}
+}
 
 // Fail sets the hook that is asked before each request; what it refuses has
 // no effect. Nil removes it.
@@ -43,6 +51,58 @@ func (c *Client) FailAfter(hook func(op, key string) error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.after = hook
+}
+
+// Stray sets the hook that is asked before each transaction that would write. It is
+// given a function that makes the transaction arrive, a copy of it if the hook
+// lets it through: to be called at any time, also long after the answer. What
+// the hook refuses arrives by that function alone. Nil removes it.
+func (c *Client) Stray(hook func(arrive func()) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stray = hook
+}
+
+// Freeze stops the process that holds the client, or lets it go on: requests do
+// not begin, and answers and changes do not reach it, not even their time-outs.
+func (c *Client) Freeze(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case on && c.thawed == nil:
+		c.thawed = make(chan struct{})
+	case !on && c.thawed != nil:
+		close(c.thawed)
+		c.thawed = nil
+	}
+}
+
+// thaw waits until the process is not frozen.
+func (c *Client) thaw() {
+	for {
+		c.mu.Lock()
+		thawed := c.thawed
+		c.mu.Unlock()
+		if thawed == nil {
+			return
+		}
+		<-thawed
+	}
+}
+
+// BreakWatches ends all watches of the client with an error.
+func (c *Client) BreakWatches() { c.endWatches(false) }
+
+// LoseWatches makes all watches that the client has silent for good, without an
+// error. New ones are as they should be.
+func (c *Client) LoseWatches() { c.endWatches(true) }
+
+func (c *Client) endWatches(deaf bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.deaf = deaf
+	close(c.broken)
+	c.broken = make(chan struct{})
 }
 
 // Partition cuts the client off from the store, or heals that. Requests wait
@@ -76,6 +136,7 @@ func (c *Client) HoldWatches(on bool) {
 
 // hear is the gate of watches.
 func (c *Client) hear(ctx context.Context) error {
+	c.thaw()
 	c.mu.Lock()
 	heard := c.heard
 	c.mu.Unlock()
@@ -111,6 +172,8 @@ type call struct{ op, key string }
 
 // do runs request between the two hooks.
 func (c *Client) do(ctx context.Context, calls []call, request func() error) error {
+	c.thaw()
+	defer c.thaw()
 	if err := c.pass(ctx); err != nil {
 		return err
 	}
@@ -149,6 +212,9 @@ func (c *Client) Txn(ctx context.Context, t store.Txn) (r store.Result, err erro
 		}
 	}
 	err = c.do(ctx, calls, func() error {
+		if err := c.strays(t); err != nil {
+			return err
+		}
 		r, err = c.store.Txn(ctx, t)
 		return err
 	})
@@ -158,10 +224,24 @@ func (c *Client) Txn(ctx context.Context, t store.Txn) (r store.Result, err erro
 	return r, nil
 }
 
+// strays lets the hook have a copy of a transaction that would write.
+func (c *Client) strays(t store.Txn) error {
+	c.mu.Lock()
+	hook := c.stray
+	c.mu.Unlock()
+	writes := func(o store.Op) bool { return o.Kind != store.KindRange }
+	if hook == nil || !slices.ContainsFunc(t.Then, writes) && !slices.ContainsFunc(t.Else, writes) {
+		return nil
+	}
+	return hook(func() {
+		_, _ = c.store.Txn(context.Background(), t) // nobody waits for its answer
+	})
+}
+
 // Watch implements store.Store.
 func (c *Client) Watch(ctx context.Context, start, end string, rev int64) <-chan store.WatchResponse {
 	c.mu.Lock()
-	before := c.before
+	before, broken := c.before, c.broken
 	c.mu.Unlock()
 	if err := ask(before, []call{{"watch", start}}); err != nil {
 		out := make(chan store.WatchResponse, 1)
@@ -169,7 +249,25 @@ func (c *Client) Watch(ctx context.Context, start, end string, rev int64) <-chan
 		close(out)
 		return out
 	}
-	return c.store.watch(ctx, start, end, rev, c.hear)
+	return c.store.watch(ctx, start, end, rev, &gate{pass: c.hear, broken: broken, over: c.broke})
+}
+
+// errWatch: see BreakWatches.
+var errWatch = errors.New("fake: the watch is broken")
+
+// broke is the end of a watch that has broken.
+func (c *Client) broke(ctx context.Context, out chan<- store.WatchResponse) {
+	c.mu.Lock()
+	deaf := c.deaf
+	c.mu.Unlock()
+	if deaf {
+		<-ctx.Done()
+		return
+	}
+	select {
+	case out <- store.WatchResponse{Err: errWatch}:
+	case <-ctx.Done():
+	}
 }
 
 // Grant implements store.Store.

@@ -53,6 +53,7 @@ type Store struct {
 	leases    map[store.LeaseID]*lease
 	granted   store.LeaseID // the last one given
 	changed   chan struct{} // closed and replaced when watchers must look again
+	observer  func([]store.Event)
 }
 
 // New makes an empty store.
@@ -75,6 +76,14 @@ func (s *Store) Revision() int64 {
 	s.lock()
 	defer s.mu.Unlock()
 	return s.rev
+}
+
+// Observe sets what is told of each revision, in their order, as it comes to be:
+// under the lock, so it must not ask the store.
+func (s *Store) Observe(f func([]store.Event)) {
+	s.lock()
+	defer s.mu.Unlock()
+	s.observer = f
 }
 
 // Compact forgets the history before rev: a watch that still needs it ends
@@ -173,6 +182,9 @@ func (s *Store) apply(ops []store.Op) [][]store.KV {
 	}
 	if len(s.history) > before {
 		s.rev = next
+		if s.observer != nil {
+			s.observer(s.history[before:len(s.history):len(s.history)])
+		}
 		s.wake()
 	}
 	return read

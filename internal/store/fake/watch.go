@@ -11,21 +11,32 @@ import (
 
 // Watch implements store.Store.
 func (s *Store) Watch(ctx context.Context, start, end string, rev int64) <-chan store.WatchResponse {
-	return s.watch(ctx, start, end, rev, func(context.Context) error { return nil })
+	return s.watch(ctx, start, end, rev, &gate{pass: func(context.Context) error { return nil }})
 }
 
-// watch is Watch behind a gate, which is passed before each look at the
-// store: a partitioned client waits in it.
-func (s *Store) watch(ctx context.Context, start, end string, rev int64,
-	gate func(context.Context) error,
-) <-chan store.WatchResponse {
+// gate is what a client does to its watches.
+type gate struct {
+	// pass is asked before each look at the store: a partitioned client waits in it.
+	pass func(context.Context) error
+	// broken, if it is closed, ends the watch; over then has the last word.
+	broken <-chan struct{}
+	over   func(context.Context, chan<- store.WatchResponse)
+}
+
+// watch is Watch behind a gate.
+func (s *Store) watch(ctx context.Context, start, end string, rev int64, g *gate) <-chan store.WatchResponse {
 	if rev == 0 {
 		rev = s.Revision() + 1
 	}
-	w := &watcher{Store: s, start: start, end: end, next: rev, out: make(chan store.WatchResponse)}
+	w := &watcher{Store: s, start: start, end: end, next: rev, gate: g, out: make(chan store.WatchResponse)}
 	go func() {
 		defer close(w.out)
-		for gate(ctx) == nil && w.step(ctx) {
+		for g.pass(ctx) == nil && w.step(ctx) {
+		}
+		select {
+		case <-g.broken:
+			g.over(ctx, w.out)
+		default:
 		}
 	}()
 	return w.out
@@ -33,6 +44,7 @@ func (s *Store) watch(ctx context.Context, start, end string, rev int64,
 
 type watcher struct {
 	*Store
+	gate       *gate
 	start, end string
 	next       int64 // the first revision that has not been delivered
 	out        chan store.WatchResponse
@@ -55,6 +67,8 @@ func (w *watcher) step(ctx context.Context) bool {
 	select {
 	case w.out <- r:
 		return r.Err == nil
+	case <-w.gate.broken:
+		return false
 	case <-ctx.Done():
 		return false
 	}
@@ -70,6 +84,8 @@ func (w *watcher) wait(ctx context.Context, changed <-chan struct{}, expiry time
 	select {
 	case <-changed:
 	case <-expired:
+	case <-w.gate.broken:
+		return false
 	case <-ctx.Done():
 		return false
 	}
