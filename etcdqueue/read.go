@@ -84,6 +84,10 @@ func (q *Queue) WatchState(ctx context.Context) <-chan State {
 			if ctx.Err() != nil {
 				return
 			}
+			if err == nil {
+				attempt = 0
+				continue
+			}
 			if fatal(err) {
 				q.c.Log.WithError(err).Error("the job's state cannot be followed any more")
 				return
@@ -97,6 +101,9 @@ func (q *Queue) WatchState(ctx context.Context) <-chan State {
 	return out
 }
 
+// stateSilence is how long a watch of `state` is trusted that says nothing.
+const stateSilence = time.Minute
+
 // deliver replaces what the receiver has not taken yet.
 func deliver(out chan State, s State) {
 	select {
@@ -106,8 +113,10 @@ func deliver(out chan State, s State) {
 	out <- s // has room: this is the only sender
 }
 
+// watchState reads and watches; nil when it is time to read again, since a watch
+// may fall silent.
 func (q *Queue) watchState(ctx context.Context, found func(State)) error {
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithTimeout(ctx, stateSilence)
 	defer stop()
 	r, err := store.Read(ctx, q.c.Store, store.Get(stateKey))
 	if err != nil {
@@ -128,6 +137,9 @@ func (q *Queue) watchState(ctx context.Context, found func(State)) error {
 			}
 			found(s)
 		}
+	}
+	if ctx.Err() != nil {
+		return nil
 	}
 	return errWatchEnded
 }

@@ -178,8 +178,12 @@ func decode(spec, params store.KV) (Job, error) {
 	return j, j.Parameters.Validate()
 }
 
-// pause is how long Wait rests after a watch broke.
-const pause = time.Second
+const (
+	// pause is how long Wait rests after a watch broke.
+	pause = time.Second
+	// silence is how long it trusts a watch that says nothing.
+	silence = time.Minute
+)
 
 // Wait reads the job as soon as it exists. It returns when ctx ends, when the
 // job's records cannot be read or when the store's history is broken; other
@@ -204,7 +208,7 @@ func Wait(ctx context.Context, st store.Store) (Job, error) {
 // await returns once `spec` may exist: it was written at rev or later, or the
 // watch broke, and then only after a pause.
 func await(ctx context.Context, st store.Store, rev int64) error {
-	watch, stop := context.WithCancel(ctx)
+	watch, stop := context.WithTimeout(ctx, silence)
 	defer stop()
 	for r := range st.Watch(watch, KeySpec, "", rev) {
 		if r.Err == nil {

@@ -277,3 +277,22 @@ func TestWait(t *testing.T) {
 		require.ErrorIs(t, err, store.ErrHistory)
 	})
 }
+
+// TestWaitThroughALostWatch: a watch that is silent for good is given up.
+func TestWaitThroughALostWatch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		backing := fake.New(fake.Options{})
+		client := backing.Client("waiter")
+		done := make(chan error, 1)
+		go func() {
+			_, err := job.Wait(t.Context(), store.Prefixed(client, job.Prefix("adult")))
+			done <- err
+		}()
+		synctest.Wait()
+		client.LoseWatches()
+		_, err := setup(t).create(t.Context(), store.Prefixed(backing, job.Prefix("adult")))
+		require.NoError(t, err)
+		require.NoError(t, <-done)
+	})
+}

@@ -75,8 +75,12 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 }
 
-// followPause lies between two watches, of which the first one broke.
-const followPause = 200 * time.Millisecond
+const (
+	// followPause lies between two watches, of which the first one is over.
+	followPause = 200 * time.Millisecond
+	// watchTime bounds a watch: one that is lost says nothing any more.
+	watchTime = time.Minute
+)
 
 // watchLanes watches from revision *next on, which it moves; 0: from now on.
 func (f *follower) watchLanes(ctx context.Context, next *int64) error {
@@ -89,7 +93,9 @@ func (f *follower) watchLanes(ctx context.Context, next *int64) error {
 		f.note(true, false, len(r.KVs[0]) == 0)
 		*next = r.Revision + 1
 	}
-	for r := range f.st.Watch(ctx, lanes, store.PrefixEnd(lanes), *next) {
+	watch, stop := context.WithTimeout(ctx, watchTime)
+	defer stop()
+	for r := range f.st.Watch(watch, lanes, store.PrefixEnd(lanes), *next) {
 		if r.Err != nil {
 			return r.Err
 		}
