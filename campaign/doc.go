@@ -19,7 +19,7 @@
 // after it, or while the job is created, or while it drains.
 //
 // While a run lasts every change in etcd is held against the invariants of
-// docs/design.md (history.go), and how long the shards lie unevenly after a pserver
+// docs/design.md (package history), and how long the shards lie unevenly after a pserver
 // has come or gone is measured (load.go); at its end the sums, the model, the checkpoints
 // and what is left behind are checked (check.go). A run that is not right keeps
 // its directory, with the logs, and prints the command that repeats it.

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"time"
 
+	"starfish/campaign/history"
 	"starfish/etcdqueue"
 	"starfish/internal/membership"
 )
@@ -52,15 +53,19 @@ func (l *load) pause() { l.since = time.Time{} }
 
 // look is called after each revision that a history has seen, with the time at
 // which it did.
-func (l *load) look(now time.Time, h *history) {
-	if h.state.Phase != etcdqueue.PhaseTraining {
+func (l *load) look(now time.Time, h *history.History) {
+	l.see(now, h.State().Phase, h.View(), h.Roster())
+}
+
+func (l *load) see(now time.Time, phase etcdqueue.Phase, v membership.View, roster map[string]membership.Registration) {
+	if phase != etcdqueue.PhaseTraining {
 		l.close(now)
 		return
 	}
-	is := even(h.view, membership.Roster{Members: h.roster})
-	if !maps.Equal(l.roster, h.roster) {
+	is := even(v, membership.Roster{Members: roster})
+	if !maps.Equal(l.roster, roster) {
 		l.close(now)
-		if l.roster = maps.Clone(h.roster); !is {
+		if l.roster = maps.Clone(roster); !is {
 			l.since = now
 		}
 	}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"starfish/campaign/history"
 	"starfish/etcdqueue"
 	"starfish/internal/membership"
-	"starfish/internal/store"
 )
 
 // held is owners that hold so many shards each, of incarnations of their names.
@@ -61,43 +61,41 @@ func TestEven(t *testing.T) {
 func TestLoad(t *testing.T) {
 	t.Parallel()
 	var l load
-	h := newHistory(4, 1)
 	at := time.Unix(0, 0)
-	owns := func(counts map[string]int) store.Event {
-		v := held(counts)
-		for i := range v.Shards {
-			v.Shards[i].Generation = 1
-		}
-		return put(t, "owners", v.Encode())
-	}
-	see := func(after time.Duration, events ...store.Event) {
+	var phase etcdqueue.Phase
+	var v membership.View
+	roster := map[string]membership.Registration{}
+	see := func(after time.Duration, change func()) {
 		t.Helper()
 		at = at.Add(after)
-		if len(events) > 0 && events[0].KV.Key == "owners" {
-			h.view = membership.View{} // who gives what to whom is TestHistory's
-		}
-		require.NoError(t, h.see(events))
-		l.look(at, h)
+		change()
+		l.see(at, phase, v, roster)
 	}
-	see(0, registered(t, "a", false))
+	registered := func(incarnation string, leaving bool) func() {
+		return func() {
+			roster["p"+incarnation] = membership.Registration{Name: "p" + incarnation, Incarnation: incarnation, Leaving: leaving}
+		}
+	}
+	owns := func(counts map[string]int) func() { return func() { v = held(counts) } }
+	see(0, registered("a", false))
 	require.Zero(t, l.since, "the job does not train yet")
-	see(0, state(t, etcdqueue.State{Phase: etcdqueue.PhaseTraining}), owns(map[string]int{"a": 4}))
+	see(0, func() { phase, v = etcdqueue.PhaseTraining, held(map[string]int{"a": 4}) })
 	require.Empty(t, l.evened, "it is even, and was when the measurement began")
-	see(0, registered(t, "b", false))
+	see(0, registered("b", false))
 	see(time.Second, owns(map[string]int{"a": 3, "b": 1}))
 	see(time.Second, owns(map[string]int{"a": 2, "b": 2}))
 	require.Equal(t, []float64{2}, l.evened)
-	see(time.Second, registered(t, "c", false))
-	see(time.Second, registered(t, "d", false))
+	see(time.Second, registered("c", false))
+	see(time.Second, registered("d", false))
 	require.Zero(t, l.late, "the next change came before it had to be even")
-	see(6*time.Second, registered(t, "d", true))
+	see(6*time.Second, registered("d", true))
 	require.Equal(t, 1, l.late)
 	see(time.Second, owns(map[string]int{"a": 2, "b": 1, "c": 1}))
 	require.Equal(t, []float64{2, 1}, l.evened)
-	see(time.Second, store.Event{Deleted: true, KV: store.KV{Key: "pservers/pd"}})
+	see(time.Second, func() { delete(roster, "pd") })
 	require.Zero(t, l.since, "nothing is to be evened out")
-	see(time.Second, registered(t, "a", true))
-	see(time.Second, state(t, etcdqueue.State{Phase: etcdqueue.PhaseDraining}))
+	see(time.Second, registered("a", true))
+	see(time.Second, func() { phase = etcdqueue.PhaseDraining })
 	require.Zero(t, l.since, "nothing is handed over any more")
 	require.Equal(t, 1, l.late)
 
@@ -121,7 +119,7 @@ func TestReadPauses(t *testing.T) {
 	write("pserver-0.log", line(3, 2, 0.25)+"time=x level=info msg=\"serving the shard\" generation=2 seconds=9 shard=3\n"+line(1, 5, 1e-05))
 	write("pserver-101.log", line(2, 4, 0.5)+"time=x level=info msg=\"received the shard\" from=pser")
 	write("trainer-0.log", line(7, 7, 7))
-	pauses, err := readPauses(dir, map[ownership]int64{{3, 2}: 5000, {2, 4}: 4096})
+	pauses, err := readPauses(dir, map[history.Ownership]int64{{Shard: 3, Generation: 2}: 5000, {Shard: 2, Generation: 4}: 4096})
 	require.NoError(t, err)
 	require.Equal(t, []Pause{{3, 2, 5000, 0.25}, {1, 5, 0, 1e-05}, {2, 4, 4096, 0.5}}, pauses)
 

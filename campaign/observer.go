@@ -12,6 +12,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"starfish/campaign/history"
 	"starfish/etcdqueue"
 	"starfish/internal/cli"
 	"starfish/internal/clock"
@@ -129,7 +130,7 @@ func (o *observer) chunks(ctx context.Context) (int64, error) {
 
 // watch shows every change to a history, and what came of it to l, from revision
 // *next on, until ctx ends, etcd does, or a change is not as it should be.
-func (o *observer) watch(ctx context.Context, h *history, l *load, next *int64) error {
+func (o *observer) watch(ctx context.Context, h *history.History, l *load, next *int64) error {
 	for {
 		for r := range o.st.Watch(ctx, "", "\x00", *next) {
 			switch {
@@ -144,7 +145,7 @@ func (o *observer) watch(ctx context.Context, h *history, l *load, next *int64) 
 					n++
 				}
 				rev := r.Events[0].KV.ModRev
-				if err := h.see(r.Events[:n]); err != nil {
+				if err := h.See(r.Events[:n]); err != nil {
 					return fmt.Errorf("revision %d: %w", rev, err)
 				}
 				l.look(clock.System.Now(), h)

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"starfish/campaign/history"
 )
 
 // Pause is how long a shard was not served because it was handed over.
@@ -17,19 +19,13 @@ type Pause struct {
 	Seconds    float64 `json:"seconds"`
 }
 
-// ownership is one pserver's time with a shard.
-type ownership struct {
-	shard      int
-	generation int64
-}
-
 // logField is a field of a line of a log.
 var logField = regexp.MustCompile(`(?:^| )(shard|generation|seconds)=([0-9.e+-]+)`)
 
 // readPauses reads the pauses from the logs of the pservers in dir: those of all
 // shards that were served by their receivers. sizes are the bytes that went over,
 // by the receiver's ownership.
-func readPauses(dir string, sizes map[ownership]int64) ([]Pause, error) {
+func readPauses(dir string, sizes map[history.Ownership]int64) ([]Pause, error) {
 	files, err := filepath.Glob(filepath.Join(dir, pservers+"-*.log"))
 	if err != nil {
 		return nil, err
@@ -58,7 +54,7 @@ func readPauses(dir string, sizes map[ownership]int64) ([]Pause, error) {
 				}
 			}
 			if p.Seconds > 0 && p.Generation > 0 {
-				p.Bytes = sizes[ownership{p.Shard, p.Generation}]
+				p.Bytes = sizes[history.Ownership{Shard: p.Shard, Generation: p.Generation}]
 				pauses = append(pauses, p)
 			}
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
+	"starfish/campaign/history"
 	"starfish/internal/clock"
 	"starfish/internal/failpoint"
 )
@@ -44,7 +45,7 @@ type run struct {
 	ended chan struct{}
 	obs   *observer
 	watch errgroup.Group
-	hist  *history
+	hist  *history.History
 	load  load
 	next  int64
 	// stopWatch ends the watch of the present observer.
@@ -283,7 +284,8 @@ func (r *run) open(ctx context.Context, before os.FileInfo) error {
 			obs.close()
 			return err
 		}
-		r.hist = newHistory(chunks, obs.job.Spec.Queue.Lanes)
+		r.hist = history.New(chunks, obs.job.Spec.Queue.Lanes)
+		r.hist.Announced = true
 	}
 	for {
 		w, err := obs.window(ctx)
@@ -374,8 +376,8 @@ func (r *run) badEnd() error {
 func (r *run) measure() (err error) {
 	r.out.Evened, r.out.Late = r.load.evened, r.load.late
 	if r.hist != nil {
-		r.out.Claims, r.out.HandOvers = r.hist.claims, len(r.hist.moved)
-		r.out.Pauses, err = readPauses(r.file("run", "logs"), r.hist.moved)
+		r.out.Claims, r.out.HandOvers = r.hist.Claims(), len(r.hist.Moved())
+		r.out.Pauses, err = readPauses(r.file("run", "logs"), r.hist.Moved())
 	}
 	return err
 }
