@@ -7,8 +7,10 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,6 +115,7 @@ type process struct {
 	server *pserver.Server // nil for a trainer
 	done   chan struct{}   // closed at its end
 	err    error           // after done
+	clock  processClock
 
 	mu   sync.Mutex
 	dead bool
@@ -229,8 +232,8 @@ func (c *cluster) start(p *process, run func(ctx context.Context) error) *proces
 func (c *cluster) pserver(name string, change ...func(*pserver.Config)) *process {
 	p := c.host(name)
 	cfg := pserver.Config{
-		Store: store.Prefixed(p.client, c.prefix()), Network: c.net.Host(p.host), FS: c.disk,
-		Log: c.logger(), Name: name,
+		Store: store.Prefixed(p.client, c.prefix()), Network: c.net.Host(p.host), FS: processDisk{c.disk, p},
+		Log: c.logger(), Name: name, Clock: &p.clock,
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -252,6 +255,7 @@ func (c *cluster) trainerAt(name string, prepare func(*fake.Client), change ...f
 	cfg := trainer.Config{
 		Store: store.Prefixed(p.client, c.prefix()), Network: c.net.Host(p.host),
 		Log: c.logger(), Job: c.spec.Job, Spec: c.spec, Name: name, Models: c.models,
+		Clock: &p.clock,
 	}
 	for _, f := range change {
 		f(&cfg)
@@ -271,6 +275,7 @@ func (c *cluster) kill(p *process) {
 	p.client.Partition(true)
 	c.net.Silence(p.host, true)
 	c.net.Cut(p.host)
+	c.freeze(p, false) // it does not see much of it
 	p.cancel()
 }
 
@@ -290,8 +295,9 @@ func (c *cluster) wait() {
 
 func (c *cluster) dump() string {
 	var b strings.Builder
-	for k, v := range c.store.Dump() {
-		fmt.Fprintf(&b, "%s = %s\n", k, v)
+	records := c.store.Dump()
+	for _, k := range slices.Sorted(maps.Keys(records)) {
+		fmt.Fprintf(&b, "%s = %s\n", k, records[k])
 	}
 	return b.String()
 }

@@ -53,6 +53,7 @@ func TestSimulation(t *testing.T) {
 				p, list := newSimulation(newCluster(t, file, ""), seed)
 				stop := p.draw(seed, list)
 				defer stop()
+				p.guard()
 				p.run(list)
 				require.Equal(t, etcdqueue.PhaseComplete, p.state().Phase)
 				p.exact(n, seen)
@@ -91,6 +92,11 @@ func newSimulation(c *cluster, seed uint64) (*plague, []fault) {
 		c.spec.Queue.StallTimeout = time.Duration(1+r.IntN(3)) * time.Second
 	}
 	list := chosen(plan(r, 4+r.IntN(12), pause), *onlyFaults)
+	c.net.Record()
+	skew := rand.New(rand.NewPCG(seed, 9))
+	c.prepare = func(proc *process) { // no two clocks agree
+		proc.clock.jump(time.Duration(skew.Int64N(int64(20*365*24*time.Hour))) - 10*365*24*time.Hour)
+	}
 	return newPlague(c, r), list
 }
 
