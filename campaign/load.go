@@ -16,23 +16,14 @@ const evenWithin = 5 * time.Second
 // even tells whether every shard has a living owner, and no pserver that stays
 // holds more than one shard more than another.
 func even(v membership.View, r membership.Roster) bool {
-	held := map[string]int{}
-	for name, p := range r.Members {
+	least, most, sum := len(v.Shards), 0, 0
+	for _, p := range r.Members {
 		if !p.Leaving {
-			held[name] = 0
+			n := history.Holds(v, p)
+			least, most, sum = min(least, n), max(most, n), sum+n
 		}
 	}
-	for _, o := range v.Shards {
-		if _, stays := held[o.Name]; !stays || r.Members[o.Name].Incarnation != o.Incarnation {
-			return false
-		}
-		held[o.Name]++
-	}
-	least, most := len(v.Shards), 0
-	for _, n := range held {
-		least, most = min(least, n), max(most, n)
-	}
-	return len(held) > 0 && most-least <= 1
+	return sum == len(v.Shards) && most-least <= 1
 }
 
 // load measures, after each change of the pservers that leaves an uneven load or

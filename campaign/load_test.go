@@ -49,7 +49,7 @@ func TestEven(t *testing.T) {
 		"an owner is gone":    {map[string]int{"a": 1, "b": 1, "c": 1}, rosterOf("", "a", "b"), false},
 		"one leaves, and has": {map[string]int{"a": 1, "b": 1}, rosterOf("b", "a", "b"), false},
 		"one leaves, empty":   {map[string]int{"a": 2}, rosterOf("b", "a", "b"), true},
-		"nobody":              {nil, rosterOf(""), false},
+		"nobody":              {map[string]int{"a": 1}, rosterOf(""), false},
 	}
 	for name, c := range cases {
 		require.Equal(t, c.even, even(held(c.held), c.roster), name)

@@ -65,6 +65,8 @@ type run struct {
 	// lasts, if there is one.
 	over bool
 	goOn func(context.Context) error
+	// abort ends the run at once.
+	abort context.CancelCauseFunc
 
 	out Outcome
 }
@@ -76,9 +78,14 @@ func carryOut(ctx context.Context, plan Plan, programs, dir string) Outcome {
 		left: map[string]bool{}, pids: map[int]string{}, out: Outcome{Plan: plan, Dir: dir}}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("the run has not ended after %v", patience))
 	defer cancel()
-	err := r.carryOut(ctx)
-	r.cleanUp()
-	err = errors.Join(err, r.measure())
+	ctx, r.abort = context.WithCancelCause(ctx)
+	defer r.abort(nil)
+	logFile, err := r.prepare()
+	if err == nil {
+		defer logFile.Close()
+		err = r.carryOut(ctx)
+	}
+	err = errors.Join(err, r.cleanUp(), r.measure())
 	r.out.Seconds = clock.System.Now().Sub(began).Seconds()
 	if err != nil {
 		r.out.Failure = err.Error()
@@ -90,11 +97,6 @@ func (r *run) carryOut(ctx context.Context) error {
 	// The kernel ends a process with the thread that started it (Pdeathsig).
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	logFile, err := r.prepare()
-	if err != nil {
-		return err
-	}
-	defer logFile.Close()
 	var training, draining []Fault
 	for _, f := range r.plan.Faults {
 		switch f.Kind.Window {
@@ -299,9 +301,18 @@ func (r *run) open(ctx context.Context, before os.FileInfo) error {
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	r.obs, r.stopWatch = obs, stop
-	r.watch.Go(func() error { return obs.watch(watching, r.hist, &r.load, &r.next) })
+	r.watch.Go(func() error {
+		err := obs.watch(watching, r.hist, &r.load, &r.next)
+		if err != nil {
+			r.abort(errHistory) // what would come after it says less
+		}
+		return err
+	})
 	return nil
 }
+
+// errHistory: a revision was not as it should be; the watch has the reason.
+var errHistory = errors.New("the history is not right")
 
 // unobserve ends the observation, of a run that has ended.
 func (r *run) unobserve() error {
@@ -383,10 +394,8 @@ func (r *run) measure() (err error) {
 }
 
 // cleanUp leaves no process behind, however the plan went.
-func (r *run) cleanUp() {
-	if err := r.endExtras(every, true); err != nil && r.out.Failure == "" {
-		r.log.WithError(err).Error("a process that had joined")
-	}
+func (r *run) cleanUp() error {
+	err := r.endExtras(every, true)
 	for range 100 {
 		left := marked(r.mark)
 		if len(left) == 0 {
@@ -397,7 +406,5 @@ func (r *run) cleanUp() {
 		}
 		_ = clock.Sleep(context.Background(), clock.System, 10*time.Millisecond)
 	}
-	if err := r.unobserve(); err != nil && r.out.Failure == "" {
-		r.log.WithError(err).Error("the history")
-	}
+	return errors.Join(err, r.unobserve())
 }
