@@ -57,17 +57,21 @@ func writeRecord(b *bytes.Buffer, rng *rand.Rand, n int, counts map[string]int) 
 // specText is the spec of a plan's job.
 func specText(p Plan) string {
 	s := p.Shape
+	staleness := ""
+	if s.Staleness > 0 {
+		staleness = fmt.Sprintf(", staleness: %d", s.Staleness)
+	}
 	return fmt.Sprintf(`job: campaign
 data: {train: [data/train-0, data/train-1], test: [data/test], format: libsvm, chunk: %dB}
 model: {type: %s}
 optimizer: {type: adagrad, learning_rate: 0.1}
-train: {mode: %s, passes: %d, batch: %d, shuffle: %v, seed: %d, window: %d}
+train: {mode: %s, passes: %d, batch: %d, shuffle: %v, seed: %d, window: %d%s}
 shards: %d
 queue: {lanes: %d}
 checkpoint: {interval: %v, keep: 3}
 lease_ttl: %v
 run: {pservers: %d, trainers: %d}
-`, s.Chunk, s.Model, s.Mode, s.Passes, s.Batch, s.Shuffle, p.Seed, s.Window, s.Shards, s.Lanes, s.Interval, leaseTTL, s.Pservers, s.Trainers)
+`, s.Chunk, s.Model, s.Mode, s.Passes, s.Batch, s.Shuffle, p.Seed, s.Window, staleness, s.Shards, s.Lanes, s.Interval, leaseTTL, s.Pservers, s.Trainers)
 }
 
 // differences compares an export of `count` with what it is to be after so many

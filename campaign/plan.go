@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"starfish/internal/failpoint"
@@ -27,7 +26,9 @@ type Shape struct {
 	Passes   int    `json:"passes"`
 	Take     int    `json:"take"`
 	Window   int    `json:"window"`
-	Shuffle  bool   `json:"shuffle"`
+	// Staleness is the bound on it, 0 without one.
+	Staleness int  `json:"staleness,omitempty"`
+	Shuffle   bool `json:"shuffle"`
 	// Interval is that of the checkpoints.
 	Interval time.Duration `json:"interval"`
 	// Created by the trainers instead of by `starfish run`.
@@ -99,22 +100,25 @@ func NewPlan(seed uint64) Plan {
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return cmp.Compare(a.place(), b.place()) })
 	p.Shape.fit(p.Faults)
 	p.Shape.Keys = []int{400, 400, 20000}[later.IntN(3)]
-	if p.Shape.Mode = job.ModeAsync; later.IntN(3) == 0 && syncIsThere() {
-		p.Shape.Mode = modeSync
+	p.Shape.Mode = job.ModeAsync
+	asked, bound := p.Shape, 1+later.IntN(4)
+	switch later.IntN(4) {
+	case 0: // values are always fresh then
+		asked.Mode, asked.Window = "sync", 0
+	case 1:
+		asked.Staleness = bound
+	}
+	if asked.accepted() {
+		p.Shape = asked
 	}
 	return p
 }
 
-// modeSync is the mode with barriers.
-const modeSync = "sync"
-
-// syncIsThere tells whether the programs train with barriers.
-var syncIsThere = sync.OnceValue(func() bool {
-	p := Plan{Shape: newShape(rand.New(rand.NewPCG(0, 0)), nil)}
-	p.Shape.Mode = modeSync
-	_, err := job.ParseSpec([]byte(specText(p)), ".", nil, job.Models(model.Names()...))
+// accepted tells whether the programs train such a job.
+func (s Shape) accepted() bool {
+	_, err := job.ParseSpec([]byte(specText(Plan{Shape: s})), ".", nil, job.Models(model.Names()...))
 	return err == nil
-})
+}
 
 // insert puts a fault somewhere among those that strike in training.
 func (p *Plan) insert(rng *rand.Rand, f Fault) {
