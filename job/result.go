@@ -8,14 +8,16 @@ import (
 // Result is what a job achieved: the record `result` and the output of
 // `starfish run --result`. A value that does not exist is null, never NaN.
 type Result struct {
-	V       int    `json:"v"` // ResultVersion, in whatever is written
-	Job     string `json:"job"`
-	UUID    string `json:"uuid"`
-	Phase   string `json:"phase"`
-	Reason  string `json:"reason,omitempty"`
-	Mode    string `json:"mode"`
-	Passes  int    `json:"passes"`
-	Records int64  `json:"records"`
+	V      int    `json:"v"` // ResultVersion, in whatever is written
+	Job    string `json:"job"`
+	UUID   string `json:"uuid"`
+	Phase  string `json:"phase"`
+	Reason string `json:"reason,omitempty"`
+	Mode   string `json:"mode"`
+	// Recovery is the policy for what a lost pserver had not saved.
+	Recovery string `json:"recovery"`
+	Passes   int    `json:"passes"`
+	Records  int64  `json:"records"`
 	// BadRecords were left out, within data.max_bad_records a chunk, each once a
 	// pass like Records.
 	BadRecords       int64       `json:"bad_records"`
@@ -92,13 +94,16 @@ type QueueResult struct {
 
 // ShardState is what one shard's ledger says at the end.
 type ShardState struct {
-	Shard            int     `json:"shard"`
-	Generation       int64   `json:"generation"`
-	Records          int64   `json:"records"`
-	Batches          int64   `json:"batches"`
-	Skipped          int64   `json:"skipped"`
-	Duplicates       int64   `json:"duplicates"`
+	Shard      int   `json:"shard"`
+	Generation int64 `json:"generation"`
+	Records    int64 `json:"records"`
+	Batches    int64 `json:"batches"`
+	Skipped    int64 `json:"skipped"`
+	Duplicates int64 `json:"duplicates"`
+	// Lost batches were applied by an owner that was lost and are in no
+	// checkpoint; Losses is how many restores lost some.
 	Lost             int64   `json:"lost"`
+	Losses           int64   `json:"losses"`
 	Replayed         int64   `json:"replayed"`
 	RecoveredSeconds float64 `json:"recovered_seconds"`
 	HandOvers        int64   `json:"handovers"`

@@ -195,7 +195,8 @@ type Checkpoint struct {
 
 // Recovery is the section `recovery`.
 type Recovery struct {
-	// Policy is replay: what a lost pserver had not saved is trained again.
+	// Policy is replay, what a lost pserver had not saved is trained again, or
+	// skip: it stays lost, and is counted. Default replay.
 	Policy string `spec:"policy"`
 	// BarrierTimeout ends the first barrier after a recovery; only the mode
 	// sync has barriers. Default 30s.
@@ -233,4 +234,5 @@ const (
 	EvaluatePass        = "pass"
 	EvaluateEnd         = "end"
 	PolicyReplay        = "replay"
+	PolicySkip          = "skip"
 )

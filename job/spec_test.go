@@ -137,7 +137,7 @@ func TestRefused(t *testing.T) {
 		"short lease":            {"lease_ttl: 1s", "line 4: lease_ttl: must be at least 2s, is 1s"},
 		"lease without unit":     {"lease_ttl: 10", `line 4: lease_ttl: "10" is no duration; write for example 500ms, 30s or 2m`},
 		"one checkpoint":         {"checkpoint: {keep: 1}", "line 4: checkpoint.keep: must be at least 2: the older one is there for when the newest does not load"},
-		"later policy":           {"recovery: {policy: skip}", "line 4: recovery.policy: skip is not implemented in this version"},
+		"another policy":         {"recovery: {policy: skipp}", "line 4: recovery.policy: \"skipp\" is not one of replay, skip; did you mean skip?"},
 		"unknown optimizer":      {"optimizer: {type: adagard}", `line 4: optimizer.type: "adagard" is not one of sgd, momentum, nesterov, adagrad, adam, ftrl; did you mean adagrad?`},
 		"a foreign setting":      {"optimizer: {type: sgd, epsilon: 1}", "line 4: optimizer.epsilon: sgd has no such setting"},
 		"learning rate of zero":  {"optimizer: {learning_rate: 0}", "line 4: optimizer.learning_rate: must be above 0 (and fit a float32), is 0"},

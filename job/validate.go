@@ -44,7 +44,7 @@ var (
 	reductions  = choice{now: []string{ReductionMean, ReductionSum}}
 	modes       = choice{now: []string{ModeAsync}, later: []string{"sync"}}
 	evaluations = choice{now: []string{EvaluatePass, EvaluateEnd}}
-	policies    = choice{now: []string{PolicyReplay}, later: []string{"skip"}}
+	policies    = choice{now: []string{PolicyReplay, PolicySkip}}
 	laterModels = []string{"softmax", "fm", "mlp", "widedeep", "deepfm", "mf"}
 	// A feature of models that have several tables.
 	laterOfFeature = regexp.MustCompile(`^features\[\d+\]\.(table|dim)$`)

@@ -5,7 +5,7 @@ import "slices"
 // List returns all mutants, in the order of the invariants they break.
 func List() []Mutant {
 	var all []Mutant
-	for _, part := range [][]Mutant{noMaster(), oneState(), exactlyOnce(), oneWriter(), checkpoints(), liveness(), hostility(), elastic()} {
+	for _, part := range [][]Mutant{noMaster(), oneState(), exactlyOnce(), exactlyCounted(), oneWriter(), checkpoints(), liveness(), hostility(), elastic()} {
 		all = append(all, part...)
 	}
 	slices.SortStableFunc(all, func(a, b Mutant) int { return a.Invariant - b.Invariant })
@@ -141,7 +141,7 @@ func exactlyOnce() []Mutant {
 		{
 			Name: "a-gap-is-swallowed", Invariant: 4,
 			Breaks: "a batch that comes after a lost one is applied, and the lost one never",
-			File:   "pserver/ledger/ledger.go", Old: "case p.N > f.next && !l.mayLose(f, known):", New: "case p.N > f.next+1 && !l.mayLose(f, known):",
+			File:   "pserver/ledger/ledger.go", Old: "case p.N > f.next && !(p.Gap", New: "case p.N > f.next+1 && !(p.Gap",
 			Package: "./pserver/ledger", Run: "TestTable|TestAgainstModel",
 		},
 		{

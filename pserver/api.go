@@ -68,6 +68,8 @@ type Outcome struct {
 	// Finished and Next tell how far the shard is with the chunk afterwards.
 	Finished bool
 	Next     int64
+	// Lost is the size of the gap that the push has left, under policy skip.
+	Lost int64
 }
 
 // Code is the outcome as messages spell it.

@@ -39,6 +39,8 @@ type held struct {
 	steady atomic.Bool
 	giving atomic.Pointer[giving]
 	away   atomic.Bool
+	// gaps are the batches that were lost in chunks in flight and not told of yet.
+	gaps atomic.Int64
 
 	ctx    context.Context // the ownership's life
 	cancel context.CancelCauseFunc
@@ -169,6 +171,9 @@ func (t *tenure) look(h *held, r *rhythm) (time.Duration, error) {
 		}
 		return time.Minute, nil // not owned any more; the view will say so
 	}
+	if n := h.gaps.Swap(0); n > 0 {
+		t.logOf(h).WithField("batches", n).Warn("batches of chunks in flight are lost")
+	}
 	if g := h.giving.Load(); g != nil {
 		return t.give(h, g)
 	}
@@ -195,6 +200,11 @@ func (t *tenure) look(h *held, r *rhythm) (time.Duration, error) {
 	now := t.cfg.Clock.Now()
 	h.trouble.Over(now)
 	if r.due(now) {
+		if h.core.Unreckoned() > 0 { // it is not to grow with the pass
+			if again, err := t.settle(h); err != nil || again > 0 {
+				return again, err
+			}
+		}
 		err := t.saveInterval(h)
 		t.metrics.skipped(r.done(now, t.cfg.Clock.Now()))
 		if err != nil && h.ctx.Err() == nil {

@@ -230,7 +230,7 @@ func TestScheduleCountsLostBatches(t *testing.T) {
 	s, err := NewShard(p, 0, testLanes, ShardOptions{Policy: ledger.Skip})
 	require.NoError(t, err)
 	s.MarkRestored()
-	mustPush(t, s, &wire.PushData{Meta: wire.Meta{N: 3, Token: 1}, Dense: []wire.DenseBlock{block(0, 0, -1)}})
+	mustPush(t, s, &wire.PushData{Meta: wire.Meta{N: 3, Token: 1, Gap: true}, Dense: []wire.DenseBlock{block(0, 0, -1)}})
 	require.Equal(t, []float32{0.25}, pullBlock(t, s, 0, 0))
 }
 

@@ -60,7 +60,7 @@ func (t *tenure) restore(ctx context.Context, h *held) error {
 }
 
 func (t *tenure) load(ctx context.Context, h *held) (source string, err error) {
-	core, err := NewShard(t.job.Parameters, h.shard, t.job.Spec.Queue.Lanes, ShardOptions{Policy: ledger.Replay, Stage: t.stage})
+	core, err := NewShard(t.job.Parameters, h.shard, t.job.Spec.Queue.Lanes, ShardOptions{Policy: t.policy(), Stage: t.stage})
 	if err != nil {
 		return "", fmt.Errorf("make shard %d: %w", h.shard, err)
 	}
@@ -174,9 +174,18 @@ func (t *tenure) passOver(ctx context.Context, h *held, skipped []checkpoint.Ski
 	return nil
 }
 
+// policy is what becomes of the batches that a restore has lost.
+func (t *tenure) policy() ledger.Policy {
+	if t.job.Spec.Recovery.Policy == job.PolicySkip {
+		return ledger.Skip
+	}
+	return ledger.Replay
+}
+
 // compare holds the ledger against the queue's lanes, all passes that it has
 // not collapsed: it reopens what is Complete in the queue and not finished
-// here, and collapses what is through. covered: all passes have collapsed.
+// here, or gives it up, and collapses what is through. covered: all passes have
+// collapsed.
 //
 // The lanes are read after the claim, linearizably, and the ledger is asked
 // after that, while the shard is being served. So a chunk that is seen as
@@ -225,7 +234,13 @@ func (t *tenure) comparePass(ctx context.Context, h *held, pass int, lanes []etc
 	missing := map[int]ranges.Set{}
 	own := make([]ledger.Lane, len(lanes))
 	for i, l := range lanes {
-		own[i] = ledger.Lane{Complete: l.Complete, Failed: l.Failed}
+		own[i] = ledger.Lane{Complete: l.Complete, Failed: l.Failed, Batches: l.Batches}
+	}
+	if loss := h.core.Reckon(pass, own); loss.Chunks > 0 { // policy skip
+		t.logOf(h).WithFields(logrus.Fields{"pass": pass, "chunks": loss.Chunks, "batches": loss.Batches}).
+			Warn("batches of complete chunks are lost")
+	}
+	for i, l := range lanes {
 		// What another shard has reopened already this one may have lost too:
 		// it was complete once. Marked first, so that each replayed batch counts.
 		if lost := h.core.Missing(pass, i, l.Complete.Union(l.Again)); lost.Len() > 0 {

@@ -234,6 +234,10 @@ func (x *exchanger) section(r *wire.ShardRequest, h *held) {
 			x.refuse(code, out.Next, "")
 			return
 		}
+		if out.Lost > 0 {
+			h.gaps.Add(out.Lost)
+			h.nudge() // the keeper tells
+		}
 	}
 	if size > 0 {
 		if err := h.core.Pull(r.Dense, r.Sparse, &x.writer, h.ok); err != nil {
@@ -359,7 +363,7 @@ func (s *service) Stats(context.Context, *pb.StatsRequest) (*pb.StatsResponse, e
 		out := &pb.ShardStats{
 			Doing: doing, CheckpointError: errorText(saving),
 			Shard: uint32(h.shard), Generation: h.generation,
-			Batches: st.Total.Batches, Skipped: st.Total.Skipped, Lost: st.Total.Lost,
+			Batches: st.Total.Batches, Skipped: st.Total.Skipped, Lost: st.Total.Lost, Losses: st.Summary.Losses,
 			Duplicates: st.Summary.Duplicates, Replayed: st.Summary.Replayed,
 			Rows: st.Rows, Bytes: st.Bytes, RecoveredSeconds: recovered.Seconds(),
 		}

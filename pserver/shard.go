@@ -142,7 +142,9 @@ func (s *Shard) push(p *wire.PushData) (Outcome, error) {
 		}
 	}
 	s.content.ledger.Commit(&p.Meta, d)
-	return s.outcome(&p.Meta, d.Verdict), nil
+	out := s.outcome(&p.Meta, d.Verdict)
+	out.Lost = d.Lost
+	return out, nil
 }
 
 func (s *Shard) outcome(m *wire.Meta, v ledger.Verdict) Outcome {
@@ -320,7 +322,7 @@ func (s *Shard) SetGeneration(generation int64) {
 	s.generation = generation
 }
 
-// Missing, Covers, Reopened, Forgive, Forget and Collapse are those of the
+// Missing, Covers, Reopened, Reckon, Forget and Collapse are those of the
 // ledger, under the shard's lock.
 func (s *Shard) Missing(pass, lane int, complete ranges.Set) ranges.Set {
 	s.mu.Lock()
@@ -342,11 +344,18 @@ func (s *Shard) Reopened(pass, lane int, positions ranges.Set) {
 	s.content.ledger.Reopened(pass, lane, positions)
 }
 
-// Forgive: see ledger.Ledger.
-func (s *Shard) Forgive(pass, lane int, positions ranges.Set, batches int64) {
+// Reckon: see ledger.Ledger.
+func (s *Shard) Reckon(pass int, lanes []ledger.Lane) ledger.Loss {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.content.ledger.Forgive(pass, lane, positions, batches)
+	return s.content.ledger.Reckon(pass, lanes)
+}
+
+// Unreckoned: see ledger.Ledger.
+func (s *Shard) Unreckoned() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.content.ledger.Unreckoned()
 }
 
 // Forget: see ledger.Ledger.

@@ -38,6 +38,7 @@ type ShardStatus struct {
 	Skipped    int64   `json:"skipped"`
 	Duplicates int64   `json:"duplicates"`
 	Lost       int64   `json:"lost"`
+	Losses     int64   `json:"losses"` // restores after which batches were lost
 	Replayed   int64   `json:"replayed"`
 	Records    int64   `json:"records"`
 	Rows       int64   `json:"rows"`
@@ -96,6 +97,7 @@ func (s *Server) shardStatus(h *held) ShardStatus {
 	}
 	c := h.core.Stats()
 	st.Batches, st.Skipped, st.Lost, st.Records = c.Total.Batches, c.Total.Skipped, c.Total.Lost, c.Total.Records
+	st.Losses = c.Summary.Losses
 	st.Duplicates, st.Replayed, st.Passes = c.Summary.Duplicates, c.Summary.Replayed, c.Summary.Passes
 	st.Rows, st.Bytes = c.Rows, c.Bytes
 	return st

@@ -50,6 +50,7 @@ queue: {lanes: 4, stall_timeout: 20s}
 train: {passes: %d, batch: 5, shuffle: true}
 checkpoint: {dir: %s, interval: %s, keep: 2}
 lease_ttl: 3s
+recovery: {policy: %s}
 run: {pservers: %d, trainers: 1}
 `
 
@@ -76,12 +77,14 @@ type options struct {
 	passes   int
 	pservers int
 	interval time.Duration
+	policy   string
 }
 
 // inWorld runs a test in a new world.
 func inWorld(t *testing.T, o options, f func(t *testing.T, w *world)) {
 	t.Helper()
 	o.passes, o.pservers, o.interval = cmp.Or(o.passes, 1), cmp.Or(o.pservers, 2), cmp.Or(o.interval, time.Minute)
+	o.policy = cmp.Or(o.policy, job.PolicyReplay)
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
 			t: t, store: fake.New(fake.Options{}), net: transport.NewMemory(clock.System), disk: memfs.New(),
@@ -89,7 +92,7 @@ func inWorld(t *testing.T, o options, f func(t *testing.T, w *world)) {
 		}
 		w.log.SetOutput(testWriter{t})
 		w.log.SetLevel(logrus.DebugLevel)
-		text := fmt.Sprintf(specText, o.passes, "/"+dir, o.interval, o.pservers)
+		text := fmt.Sprintf(specText, o.passes, "/"+dir, o.interval, o.policy, o.pservers)
 		spec, err := job.ParseSpec([]byte(text), "/", nil)
 		require.NoError(t, err)
 		w.job, err = job.Create(t.Context(), w.client("creator"), spec, parameters(),

@@ -55,7 +55,7 @@ func (c *cluster) accountedFor(file string, start int64) job.FailedChunk {
 	require.Zero(c.t, f.Pass)
 	require.Len(c.t, f.Batches, c.spec.Shards)
 	for i, s := range r.Shards {
-		require.Equal(c.t, s.Batches+s.Skipped-r.Queue.Batches, *f.Batches[i], "shard %d", i)
+		require.Equal(c.t, s.Batches+s.Skipped+s.Lost-r.Queue.Batches, *f.Batches[i], "shard %d", i)
 	}
 	return f
 }

@@ -77,29 +77,35 @@ func TestPlagueLosesNothing(t *testing.T) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := rand.New(rand.NewPCG(seed, 3))
 				c := newCluster(t, file, "")
-				c.spec.Checkpoint.Interval = time.Duration(1+r.IntN(4)) * time.Second
-				c.spec.Train.Passes = 2 + r.IntN(3)
-				pause := 20 * time.Millisecond
-				if r.IntN(2) == 0 { // slowly, so that faults meet every phase of the job
-					c.latency, pause = 40*time.Millisecond, 3*time.Second
-					c.models = map[string]trainer.Builder{model.Count: newPulled}
-					c.spec.Data.Test = c.spec.Data.Train
-					c.spec.Data.Chunk = 3000
-				}
-				if r.IntN(2) == 0 { // chunks go to others although their trainers live
-					c.spec.Queue.StallTimeout = time.Duration(1+r.IntN(3)) * time.Second
-				}
-				p := newPlague(c, r)
 				began := time.Now()
-				p.run(plan(r, 25, pause))
+				p := c.plagued(seed)
 				require.Equal(t, etcdqueue.PhaseComplete, c.state().Phase)
 				c.exact(2000, seen)
 				t.Logf("%v in %v", p.struck, time.Since(began))
 			})
 		})
 	}
+}
+
+// plagued runs a job under the plague of a seed.
+func (c *cluster) plagued(seed uint64) *plague {
+	r := rand.New(rand.NewPCG(seed, 3))
+	c.spec.Checkpoint.Interval = time.Duration(1+r.IntN(4)) * time.Second
+	c.spec.Train.Passes = 2 + r.IntN(3)
+	pause := 20 * time.Millisecond
+	if r.IntN(2) == 0 { // slowly, so that faults meet every phase of the job
+		c.latency, pause = 40*time.Millisecond, 3*time.Second
+		c.models = map[string]trainer.Builder{model.Count: newPulled}
+		c.spec.Data.Test = c.spec.Data.Train
+		c.spec.Data.Chunk = 3000
+	}
+	if r.IntN(2) == 0 { // chunks go to others although their trainers live
+		c.spec.Queue.StallTimeout = time.Duration(1+r.IntN(3)) * time.Second
+	}
+	p := newPlague(c, r)
+	p.run(plan(r, 25, pause))
+	return p
 }
 
 // The store answers with errors while the processes start, now and then after

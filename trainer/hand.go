@@ -10,8 +10,14 @@ import (
 // held is a chunk that this trainer has taken and not yet completed.
 type held struct {
 	task etcdqueue.Task
-	// next is the smallest batch number that a shard still lacks.
+	// next is the batch number to go on from: the smallest one that a shard still
+	// lacks, or, under policy skip, that some shard has never acknowledged.
 	next int64
+	// acknowledged is the batch number to go on from by what every shard has
+	// acknowledged to this trainer, under whatever view; never beyond the last
+	// batch. gap tells that next is that, and that a shard lacks earlier ones.
+	acknowledged int64
+	gap          bool
 	// finished tells that every shard of the round's view has the whole chunk;
 	// counted, that sums says how much that is.
 	finished bool
@@ -83,6 +89,14 @@ func (h *hand) drop(gone func(etcdqueue.Task) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.chunks = slices.DeleteFunc(h.chunks, func(c *held) bool { return gone(c.task) })
+}
+
+// goBack makes the trainer go on with a chunk from where its shards are: one of
+// them does not take a gap.
+func (h *hand) goBack(c *held) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.acknowledged = 0
 }
 
 // update changes a held chunk under the hand's lock and notes progress.

@@ -84,47 +84,8 @@ func TestHandOversUnderKills(t *testing.T) {
 	for seed := range *seeds {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := rand.New(rand.NewPCG(seed, 21))
 				c := slowCluster(t, file, 6)
-				c.spec.Run.Pservers = 1
-				c.spec.Shards = 4 + r.IntN(8)
-				c.spec.Checkpoint.Interval = time.Duration(1+r.IntN(5)) * time.Second
-				killed := map[*process]bool{}
-				type end struct {
-					p   *process
-					err error
-				}
-				ends := make(chan end, 100)
-				c.started = func(p *process, err error) { ends <- end{p, err} }
-				running := []*process{c.pserver("pserver-0")}
-				for i := range 3 {
-					c.trainer(fmt.Sprintf("trainer-%d", i))
-				}
-				c.untilTaken()
-				for i := range 12 {
-					time.Sleep(time.Duration(r.Int64N(int64(1500 * time.Millisecond))))
-					switch k := r.IntN(len(running)); {
-					case len(running) == 1 || r.IntN(2) == 0:
-						running = append(running, c.pserver(fmt.Sprintf("late-%d", i)))
-					case r.IntN(3) == 0:
-						killed[running[k]] = true
-						c.kill(running[k])
-						running = append(running[:k:k], running[k+1:]...)
-					default:
-						running[k].cancel()
-						running = append(running[:k:k], running[k+1:]...)
-					}
-				}
-				for limit := time.After(30 * time.Minute); c.n > 0; c.n-- {
-					select {
-					case e := <-ends:
-						if !killed[e.p] {
-							require.NoError(t, e.err, e.p.name)
-						}
-					case <-limit:
-						t.Fatalf("%d processes have not ended; the store holds:\n%s", c.n, c.dump())
-					}
-				}
+				c.comeAndGo(rand.New(rand.NewPCG(seed, 21)))
 				c.exact(2000, seen)
 				for _, s := range c.result().Shards {
 					handOvers += s.HandOvers
@@ -133,4 +94,47 @@ func TestHandOversUnderKills(t *testing.T) {
 		})
 	}
 	require.Greater(t, handOvers, int64(*seeds), "shards were handed over")
+}
+
+// comeAndGo runs a job whose pservers come, leave and are killed.
+func (c *cluster) comeAndGo(r *rand.Rand) {
+	c.spec.Run.Pservers = 1
+	c.spec.Shards = 4 + r.IntN(8)
+	c.spec.Checkpoint.Interval = time.Duration(1+r.IntN(5)) * time.Second
+	killed := map[*process]bool{}
+	type end struct {
+		p   *process
+		err error
+	}
+	ends := make(chan end, 100)
+	c.started = func(p *process, err error) { ends <- end{p, err} }
+	running := []*process{c.pserver("pserver-0")}
+	for i := range 3 {
+		c.trainer(fmt.Sprintf("trainer-%d", i))
+	}
+	c.untilTaken()
+	for i := range 12 {
+		time.Sleep(time.Duration(r.Int64N(int64(1500 * time.Millisecond))))
+		switch k := r.IntN(len(running)); {
+		case len(running) == 1 || r.IntN(2) == 0:
+			running = append(running, c.pserver(fmt.Sprintf("late-%d", i)))
+		case r.IntN(3) == 0:
+			killed[running[k]] = true
+			c.kill(running[k])
+			running = append(running[:k:k], running[k+1:]...)
+		default:
+			running[k].cancel()
+			running = append(running[:k:k], running[k+1:]...)
+		}
+	}
+	for limit := time.After(30 * time.Minute); c.n > 0; c.n-- {
+		select {
+		case e := <-ends:
+			if !killed[e.p] {
+				require.NoError(c.t, e.err, e.p.name)
+			}
+		case <-limit:
+			c.t.Fatalf("%d processes have not ended; the store holds:\n%s", c.n, c.dump())
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -139,7 +140,8 @@ func (s *steward) passResult(ctx context.Context, p etcdqueue.Prospect, ended ti
 }
 
 // settled waits until every shard of the session has counted every batch of the
-// pass's complete chunks, and gives a shard's sums. One that has just loaded a
+// pass's complete chunks, and gives the sums of one that has not lost any of
+// them, if there is one. One that has just loaded a
 // checkpoint serves before it has compared its ledger with the lanes: what it
 // would be asked then is not the state at the end of the pass. Soon it has
 // reopened what it lacks, which changes the state.
@@ -150,7 +152,7 @@ func (s *steward) settled(ctx context.Context, session *client.Session, p etcdqu
 			return client.Sums{}, err
 		}
 		if !slices.ContainsFunc(sums, func(shard client.Sums) bool { return shard.Batches < p.Pass.Batches }) {
-			return sums[0], nil
+			return slices.MaxFunc(sums, func(a, b client.Sums) int { return cmp.Compare(a.Records, b.Records) }), nil
 		}
 		if err := clock.Sleep(ctx, s.w.clock, settlePause); err != nil {
 			return client.Sums{}, err

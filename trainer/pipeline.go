@@ -62,9 +62,24 @@ const maxUnacknowledged = 4
 func (p *pipeline) run(ctx context.Context, in <-chan *item) error {
 	err := p.work(ctx, in)
 	if err != nil {
+		p.goBack(err)
 		err = p.r.w.broken(ctx, err, p.pushed)
 	}
 	return err
+}
+
+// goBack gives in to a shard that does not take the gap in a chunk: none of its
+// batches were lost by a restore, so they are to be sent again.
+func (p *pipeline) goBack(err error) {
+	var f *client.FaultError
+	if !errors.As(err, &f) || f.Code != wire.GoBack {
+		return
+	}
+	for _, s := range p.pushed {
+		if s.it.meta.Gap {
+			p.r.w.hand.goBack(s.it.held)
+		}
+	}
 }
 
 func (p *pipeline) work(ctx context.Context, in <-chan *item) error {

@@ -1,6 +1,8 @@
 package trainer
 
 import (
+	"fmt"
+	"io"
 	"math"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"starfish/checkpoint"
 	"starfish/etcdqueue"
 	"starfish/internal/membership"
+	"starfish/internal/wire"
 	"starfish/job"
 	"starfish/pserver/client"
 	"starfish/pserver/ledger"
@@ -157,7 +160,37 @@ func TestRecordsOfShardsThatDisagree(t *testing.T) {
 			s.agree(r)
 			require.Equal(t, test.want, r.Records)
 			require.Equal(t, test.want == 10, strings.Contains(out.String(), "disagree"))
+
+			// What the ledgers call lost is no riddle, and no records.
+			out.Reset()
+			r.Shards[0].Lost = 3
+			s.agree(r)
+			require.EqualValues(t, 10, r.Records)
+			require.NotContains(t, out.String(), "disagree")
+			require.Contains(t, out.String(), "the shard lacks batches that it has lost")
 		})
+	}
+}
+
+// A shard that does not take the gap makes the trainer go back, in that chunk
+// and for no other reason.
+func TestRefusedGapMakesTheTrainerGoBack(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err  error
+		gap  bool
+		want int64
+	}{
+		"go back":             {&client.FaultError{Code: wire.GoBack}, true, 0},
+		"go back, not a gap":  {&client.FaultError{Code: wire.GoBack}, false, 7},
+		"another refusal":     {&client.FaultError{Code: wire.Paused}, true, 7},
+		"another error":       {io.EOF, true, 7},
+		"go back, in a chain": {fmt.Errorf("push: %w", &client.FaultError{Code: wire.GoBack}), true, 0},
+	} {
+		h := &held{acknowledged: 7}
+		p := &pipeline{r: &round{w: &worker{}}, pushed: []pushedItem{{it: &item{held: h, meta: wire.Meta{N: 7, Gap: test.gap}}}}}
+		p.goBack(test.err)
+		require.Equal(t, test.want, h.acknowledged, name)
 	}
 }
 

@@ -26,7 +26,7 @@ func (s *steward) result(
 	}
 	last := &job.PassResult{Pass: spec.Train.Passes - 1, Seconds: s.since(s.ended), Test: test}
 	r := &job.Result{
-		Job: spec.Job, UUID: s.w.job.UUID.String(), Phase: "complete", Mode: spec.Train.Mode, Passes: spec.Train.Passes,
+		Job: spec.Job, UUID: s.w.job.UUID.String(), Phase: "complete", Mode: spec.Train.Mode, Recovery: spec.Recovery.Policy, Passes: spec.Train.Passes,
 		Test: test, BadRecords: totals.Bad,
 		Queue: job.QueueResult{
 			Chunks: manifest.Chunks, Complete: totals.Complete, Failed: totals.Failed,
@@ -42,8 +42,12 @@ func (s *steward) result(
 			return nil, nil, fmt.Errorf("the summary of shard %d's last checkpoint: %w", i, err)
 		}
 		addShard(r, i, ms[0], &sum)
-		if n := len(sum.Sums); i == 0 && n > 0 {
+		// The last pass is that of the shard that lost least of it.
+		if n := len(sum.Sums); n > 0 && sum.Sums[n-1].Records > last.Records {
 			last.Records = sum.Sums[n-1].Records
+			if loss, ok := sum.Sums[n-1].MeanLoss(); ok {
+				r.Train.Loss = &loss
+			}
 		}
 	}
 	s.agree(r)
@@ -61,14 +65,9 @@ func addShard(r *job.Result, shard int, m checkpoint.Meta, sum *ledger.Summary) 
 	total := sum.Total()
 	r.Shards = append(r.Shards, job.ShardState{
 		Shard: shard, Generation: m.Generation, Batches: total.Batches, Skipped: total.Skipped, Lost: total.Lost,
-		Duplicates: sum.Duplicates, Replayed: sum.Replayed, Records: total.Records,
+		Losses: sum.Losses, Duplicates: sum.Duplicates, Replayed: sum.Replayed, Records: total.Records,
 		RecoveredSeconds: sum.RecoveredSeconds, HandOvers: sum.HandOvers, HandOverSeconds: sum.HandOverSeconds,
 	})
-	if n := len(sum.Sums); shard == 0 && n > 0 {
-		if loss, ok := sum.Sums[n-1].MeanLoss(); ok {
-			r.Train.Loss = &loss
-		}
-	}
 }
 
 // agree fills in the number of records: what all shards have counted. If one of
@@ -76,6 +75,10 @@ func addShard(r *job.Result, shard int, m checkpoint.Meta, sum *ledger.Summary) 
 // chunks that failed shards may well have different parts.
 func (s *steward) agree(r *job.Result) {
 	r.Records = r.Shards[0].Records
+	if s.tellLosses(r) {
+		r.Records = r.Queue.Records
+		return
+	}
 	for _, shard := range r.Shards[1:] {
 		if shard.Records == r.Records {
 			continue
@@ -89,4 +92,17 @@ func (s *steward) agree(r *job.Result) {
 		r.Records = r.Queue.Records
 		return
 	}
+}
+
+// tellLosses says of each shard what it has lost; false if none has.
+func (s *steward) tellLosses(r *job.Result) (some bool) {
+	for _, shard := range r.Shards {
+		if shard.Lost == 0 {
+			continue
+		}
+		some = true
+		s.log.WithFields(map[string]any{"shard": shard.Shard, "batches": shard.Lost, "losses": shard.Losses}).
+			Warn("the shard lacks batches that it has lost")
+	}
+	return some
 }

@@ -162,8 +162,8 @@ func (r *round) put(ctx context.Context, out chan<- *item, it *item) error {
 	}
 }
 
-// ask asks every shard how far it is with the chunks, and notes for each the
-// smallest batch number that a shard lacks.
+// ask asks every shard how far it is with the chunks, and notes for each from
+// which batch number to go on.
 func (r *round) ask(ctx context.Context, chunks []*held) error {
 	if len(chunks) == 0 {
 		return nil
@@ -179,6 +179,10 @@ func (r *round) ask(ctx context.Context, chunks []*held) error {
 	r.w.hand.update(func() {
 		for i, h := range chunks {
 			h.next, h.finished = smallest(progress[i])
+			h.gap = r.w.skip && !h.finished && h.acknowledged > h.next
+			if h.gap {
+				h.next = h.acknowledged
+			}
 		}
 	})
 	return nil
@@ -204,7 +208,7 @@ func smallest(shards []client.Progress) (next int64, finished bool) {
 // chunk that every shard has it only counts batches and records.
 func (r *round) read(ctx context.Context, h *held, out chan<- *item) error {
 	// From the first item on the pipeline writes into h.
-	finished, n := h.finished, h.next
+	finished, n, gap := h.finished, h.next, h.gap
 	if finished && h.counted {
 		return nil
 	}
@@ -236,6 +240,7 @@ func (r *round) read(ctx context.Context, h *held, out chan<- *item) error {
 			r.recycle(it)
 		} else {
 			r.prepare(it, h, n)
+			it.meta.Gap, gap = gap, false
 			if err := r.put(ctx, out, it); err != nil {
 				return err
 			}
@@ -320,6 +325,10 @@ func (r *round) acknowledged(it *item) {
 	r.w.hand.update(func() {
 		h.next = it.meta.N + 1
 		h.finished = h.finished || last
+		h.acknowledged = max(h.acknowledged, h.next)
+		if last { // the chunk has no batch after it
+			h.acknowledged = it.meta.N
+		}
 	})
 	r.w.metrics.batch(it)
 	if last {

@@ -36,11 +36,13 @@ type worker struct {
 	// reopened and be trained.
 	evaluator model.Model
 	pushOnly  bool
-	queue     *etcdqueue.Queue
-	client    *client.Client
-	metrics   *metrics
-	hand      hand
-	items     chan *item
+	// skip is the policy for what a restore has lost: no chunk in hand goes back.
+	skip    bool
+	queue   *etcdqueue.Queue
+	client  *client.Client
+	metrics *metrics
+	hand    hand
+	items   chan *item
 	// registered guards what only a registered trainer may write.
 	registered store.Cmp
 	watcher    *watcher

@@ -74,6 +74,7 @@ type shardAudit struct {
 	Shard   int   `json:"shard"`
 	Batches int64 `json:"batches"` // applied
 	Skipped int64 `json:"skipped"`
+	Lost    int64 `json:"lost"` // given up by restores
 	// Records is null where an owner has folded several passes together.
 	Records *int64 `json:"records"`
 	// Differs says how it differs from the lanes; empty: it does not.
@@ -189,7 +190,7 @@ func (p *auditedPass) compare(shards []counts) {
 			continue
 		}
 		sum := c.over(p.From, p.To)
-		a := shardAudit{Shard: shard, Batches: sum.Batches, Skipped: sum.Skipped}
+		a := shardAudit{Shard: shard, Batches: sum.Batches, Skipped: sum.Skipped, Lost: sum.Lost}
 		if p.From > 0 || !c.folded || c.through == 0 {
 			a.Records = &sum.Records
 		}
@@ -211,14 +212,17 @@ func (p *auditedPass) compare(shards []counts) {
 }
 
 // differs says how a ledger's sums differ from the lanes'. Of chunks that failed
-// it may have more, and never less.
+// it may have more, and never less; of batches that are lost it has no records.
 func (p *auditedPass) differs(a shardAudit) string {
-	batches, records := a.Batches+a.Skipped-p.Batches, int64(0)
+	batches, records := a.Batches+a.Skipped+a.Lost-p.Batches, int64(0)
 	if a.Records != nil {
 		records = *a.Records - p.Records
 	}
 	if p.Failed > 0 {
 		batches, records = min(batches, 0), min(records, 0)
+	}
+	if a.Lost > 0 {
+		records = max(records, 0)
 	}
 	switch {
 	case batches == 0 && records == 0:
@@ -233,11 +237,12 @@ func (p *auditedPass) differs(a shardAudit) string {
 // together, from which those of the passes before them follow.
 func countsOf(st *pb.ShardStats) counts {
 	c := counts{source: fromOwner, lost: st.Lost, folded: true, covered: math.MaxInt, through: math.MaxInt, passes: make(map[int]ledger.Sums)}
-	c.past = ledger.Sums{Batches: st.Batches, Skipped: st.Skipped}
+	c.past = ledger.Sums{Batches: st.Batches, Skipped: st.Skipped, Lost: st.Lost}
 	for _, p := range st.Passes {
-		c.passes[int(p.Pass)] = ledger.Sums{Batches: p.Batches, Skipped: p.Skipped, Records: p.Records}
+		c.passes[int(p.Pass)] = ledger.Sums{Batches: p.Batches, Skipped: p.Skipped, Lost: p.Lost, Records: p.Records}
 		c.past.Batches -= p.Batches
 		c.past.Skipped -= p.Skipped
+		c.past.Lost -= p.Lost
 		c.through = min(c.through, int(p.Pass))
 	}
 	if len(st.Passes) == 0 {

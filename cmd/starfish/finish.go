@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -107,7 +108,7 @@ func (r *runner) failedResult(ctx context.Context, state etcdqueue.State, reason
 	return &job.Result{
 		Failed: job.NewFailedResult(failed, r.spec.Shards),
 		Job:    r.spec.Job, UUID: j.UUID.String(), Phase: string(state.Phase), Reason: reason, Mode: r.spec.Train.Mode,
-		Passes: r.spec.Train.Passes, Records: totals.Records, BadRecords: totals.Bad, History: history,
+		Recovery: r.spec.Recovery.Policy, Passes: r.spec.Train.Passes, Records: totals.Records, BadRecords: totals.Bad, History: history,
 		Queue: job.QueueResult{
 			Chunks: manifest.Chunks, Complete: totals.Complete, Failed: totals.Failed, Takes: totals.Takes,
 			Requeued: totals.Requeued, Speculated: totals.Speculated, Batches: totals.Batches, Records: totals.Records,
@@ -260,11 +261,34 @@ func summary(b *strings.Builder, res *job.Result) {
 		failedLines(b, res.Failed)
 	}
 	fmt.Fprintf(b, "shards    %s\n", shardLine(res.Shards))
+	lossLines(b, res)
 	fmt.Fprintf(b, "restarts  %d pservers, %d trainers", res.Restarts.Pserver, res.Restarts.Trainer)
 	if k := res.Restarts.Kills; k != nil {
 		fmt.Fprintf(b, "; kills between first take and last complete: %d pservers, %d trainers", k.Pserver, k.Trainer)
 	}
 	b.WriteByte('\n')
+}
+
+// lossLines says of each shard what it has lost, of very many those that have
+// lost most.
+func lossLines(b *strings.Builder, res *job.Result) {
+	lost := slices.DeleteFunc(slices.Clone(res.Shards), func(s job.ShardState) bool { return s.Lost == 0 })
+	slices.SortStableFunc(lost, func(a, b job.ShardState) int { return cmp.Compare(b.Lost, a.Lost) })
+	why := "--allow-reinit"
+	if res.Recovery == job.PolicySkip {
+		why = "recovery.policy: skip"
+	}
+	for _, s := range lost[:min(len(lost), shownShards)] {
+		fmt.Fprintf(b, "lost      %s (%s)\n", lossText(s.Shard, s.Lost, s.Losses), why)
+	}
+	if n := len(lost) - shownShards; n > 0 {
+		fmt.Fprintf(b, "lost      batches of %s more\n", plural(int64(n), "shard", "shards"))
+	}
+}
+
+// lossText is like "12 batches of shard 1 to 2 failures".
+func lossText(shard int, batches, losses int64) string {
+	return fmt.Sprintf("%s of shard %d to %s", plural(batches, "batch", "batches"), shard, plural(losses, "failure", "failures"))
 }
 
 // failedLines says of the first quarantined chunks what is wrong with them, and
@@ -335,13 +359,16 @@ func shardLine(shards []job.ShardState) string {
 	sum := job.ShardState{}
 	equal := true
 	for _, s := range shards {
-		equal = equal && s.Batches == shards[0].Batches
+		equal = equal && s.Batches+s.Lost == shards[0].Batches+shards[0].Lost
 		sum.Skipped += s.Skipped
 		sum.Duplicates += s.Duplicates
 		sum.Lost += s.Lost
 		sum.Replayed += s.Replayed
 	}
-	text := fmt.Sprintf("%d, each with %s batches", len(shards), thousands(shards[0].Batches))
+	text := fmt.Sprintf("%d, each with %s batches", len(shards), thousands(shards[0].Batches+shards[0].Lost))
+	if sum.Lost > 0 {
+		text += ", the lost ones included"
+	}
 	if !equal {
 		text = fmt.Sprintf("%d, WITH DIFFERENT NUMBERS OF BATCHES", len(shards))
 	}

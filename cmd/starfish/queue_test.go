@@ -174,6 +174,14 @@ func TestAuditCompares(t *testing.T) {
 	has := func(batches, records int64) string { return p.differs(shardAudit{Batches: batches, Records: &records}) }
 	require.Empty(t, has(12, 120), "batches of the failed chunk")
 	require.Equal(t, "-1 batches, +0 records", has(9, 120))
+	// What is lost is counted, and its records are not there.
+	p.Failed = 0
+	records := int64(90)
+	require.Empty(t, p.differs(shardAudit{Batches: 8, Lost: 2, Records: &records}))
+	require.Equal(t, "-1 batches, +0 records", p.differs(shardAudit{Batches: 8, Lost: 1, Records: &records}))
+	require.Equal(t, counts{source: fromOwner, folded: true, lost: 5, through: 3, covered: owner.covered, past: ledger.Sums{Batches: 2, Lost: 3},
+		passes: map[int]ledger.Sums{3: {Batches: 4, Lost: 2}}},
+		countsOf(&pb.ShardStats{Batches: 6, Lost: 5, Passes: []*pb.PassStats{{Pass: 3, Batches: 4, Lost: 2}}}))
 	moved := map[int]etcdqueue.Totals{2: whole, 3: part, 4: part}
 	require.Equal(t, auditRunning, spans(s, lanes, moved, nil)[2].Verdict)
 }

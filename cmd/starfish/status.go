@@ -80,6 +80,7 @@ type shardLedger struct {
 	Batches    int64 `json:"batches"`
 	Skipped    int64 `json:"skipped"`
 	Lost       int64 `json:"lost"`
+	Losses     int64 `json:"losses"`
 	Duplicates int64 `json:"duplicates"`
 	Replayed   int64 `json:"replayed"`
 	Rows       int64 `json:"rows"`

@@ -159,7 +159,7 @@ func (s *jobStatus) noteStats(answered map[string]bool, stats map[int]*pb.ShardS
 		if !serving {
 			continue
 		}
-		shard.Ledger = &shardLedger{Batches: st.Batches, Skipped: st.Skipped, Lost: st.Lost, Duplicates: st.Duplicates,
+		shard.Ledger = &shardLedger{Batches: st.Batches, Skipped: st.Skipped, Lost: st.Lost, Losses: st.Losses, Duplicates: st.Duplicates,
 			Replayed: st.Replayed, Rows: st.Rows, Bytes: st.Bytes}
 		shard.Doing, shard.CheckpointError = cli.Plain(st.Doing), cli.Plain(st.CheckpointError)
 		s.saves.note(shard.Shard, shard.Owner, st)

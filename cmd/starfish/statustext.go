@@ -142,6 +142,18 @@ func (s *jobStatus) shardTable(b *strings.Builder) {
 				fmt.Sprint(sh.Checkpoints), s.newestText(sh))
 		}
 	})
+	told := 0
+	for _, sh := range s.Shards {
+		if sh.Ledger == nil || sh.Ledger.Lost == 0 {
+			continue
+		}
+		if told++; told <= shownShards {
+			fmt.Fprintf(b, "lost: %s\n", lossText(sh.Shard, sh.Ledger.Lost, sh.Ledger.Losses))
+		}
+	}
+	if n := told - shownShards; n > 0 {
+		fmt.Fprintf(b, "lost: batches of %s more\n", plural(int64(n), "shard", "shards"))
+	}
 	if n := len(s.Shards) - len(shards); n > 0 {
 		fmt.Fprintf(b, "and %s more; %s of all %s are served\n", thousands(int64(n)), thousands(int64(served)), thousands(int64(len(s.Shards))))
 	}

@@ -39,6 +39,7 @@ const (
 	flagMore
 	flagLast
 	flagVoid
+	flagGap
 	flags
 )
 

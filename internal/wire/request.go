@@ -53,6 +53,9 @@ func (w *RequestWriter) Push(m *Meta, part int) {
 	if m.Void {
 		w.flags |= flagVoid
 	}
+	if m.Gap {
+		w.flags |= flagGap
+	}
 	h := w.buf.Extend(pushHeader)
 	le.PutUint64(h, uint64(m.Pass))
 	le.PutUint64(h[8:], uint64(m.Rank))
@@ -195,7 +198,7 @@ func (r *ShardRequest) decodePush(s *scanner, flag, blocks, rows uint32) error {
 		Pass: int(int64(le.Uint64(h))), Rank: int64(le.Uint64(h[8:])), N: int64(le.Uint64(h[16:])),
 		Token: int64(le.Uint64(h[24:])), Loss: math.Float64frombits(le.Uint64(h[32:])),
 		Weight:  math.Float64frombits(le.Uint64(h[40:])),
-		Records: int(le.Uint32(h[48:])), Last: flag&flagLast != 0, Void: flag&flagVoid != 0,
+		Records: int(le.Uint32(h[48:])), Last: flag&flagLast != 0, Void: flag&flagVoid != 0, Gap: flag&flagGap != 0,
 	}
 	if p.Pass < 0 || p.Rank < 0 || p.N < 0 {
 		return malformed("a negative pass, rank or batch")

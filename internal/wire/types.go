@@ -16,6 +16,10 @@ type Meta struct {
 	// Void marks a batch with a non-finite loss or gradient: it carries no
 	// values and is counted as skipped.
 	Void bool
+	// Gap marks the batch at which a trainer goes on with a chunk although a
+	// shard lacks batches below it: every shard has acknowledged those once. A
+	// shard that a restore has set back gives them up, under policy skip.
+	Gap bool
 	// Records, Loss (the sum over the records of weight × loss) and Weight (the
 	// sum of the weights) are the batch's share of the sums. A void batch has
 	// neither loss nor weight.

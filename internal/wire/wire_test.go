@@ -68,7 +68,7 @@ var (
 func drawPush(t *rapid.T) *PushData {
 	p := &PushData{Meta: Meta{
 		Pass: int(natural.Draw(t, "pass")), Rank: natural.Draw(t, "rank"), N: natural.Draw(t, "n"),
-		Token: rapid.Int64().Draw(t, "token"), Last: rapid.Bool().Draw(t, "last"), Void: rapid.Bool().Draw(t, "void"),
+		Token: rapid.Int64().Draw(t, "token"), Last: rapid.Bool().Draw(t, "last"), Void: rapid.Bool().Draw(t, "void"), Gap: rapid.Bool().Draw(t, "gap"),
 		Records: int(u32.Draw(t, "records")), Loss: rapid.Float64().Draw(t, "loss"), Weight: rapid.Float64().Draw(t, "weight"),
 	}, Part: int(u32.Draw(t, "part")), More: rapid.Bool().Draw(t, "more")}
 	for range rapid.IntRange(0, 3).Draw(t, "blocks") {

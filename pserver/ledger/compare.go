@@ -16,6 +16,8 @@ var ErrNotCovered = errors.New("pass not covered")
 type Lane struct {
 	Complete ranges.Set
 	Failed   ranges.Set
+	// Batches is the sum over its Complete chunks. Reckon alone asks for it.
+	Batches int64
 }
 
 // Missing returns the positions among complete whose chunks are not finished
@@ -60,29 +62,65 @@ func (l *Ledger) Reopened(pass, lane int, positions ranges.Set) {
 	}
 }
 
-// Forgive finishes chunks without their batches: under policy skip, what is
-// Complete in the queue and missing here stays lost. The number of lost batches
-// is the caller's to tell, for only the lanes know it.
-func (l *Ledger) Forgive(pass, lane int, positions ranges.Set, batches int64) {
+// Loss is what Reckon has given up.
+type Loss struct {
+	// Chunks are Complete in the queue and were not finished here, Batches what
+	// they had that was not counted here.
+	Chunks  int64
+	Batches int64
+}
+
+// Reckon settles the account with the lanes of a pass, under policy skip: what
+// is Complete in the queue and not finished here is finished without its
+// batches, which are lost. With policy replay, or when the pass has collapsed,
+// it changes nothing.
+//
+// How many they are only the lane's sum can tell: it adds up the batches of its
+// Complete chunks, and does not say which chunk has how many. Of these the
+// ledger has counted all at the last reckoning, all of the chunks finished since
+// then, and a part of those in flight; what remains is lost. So each chunk that
+// was finished here has its number of batches noted until it is seen as
+// Complete. It is exact at any moment, whatever else is Pending in the lane.
+func (l *Ledger) Reckon(pass int, lanes []Lane) (loss Loss) {
+	if l.policy != Skip {
+		return loss
+	}
 	p := l.pass(pass)
-	p.sums.Lost += batches
-	l.counted += batches
-	if p.lanes == nil {
-		return
-	}
-	at := &p.lanes[lane]
-	at.reopened = at.reopened.Minus(positions)
 	if p.collapsed {
-		at.failed = at.failed.Minus(positions)
-	} else {
-		at.finished = at.finished.Union(positions)
+		return loss
 	}
-	for c := range l.flight {
-		if i, position := l.place(c.rank); c.pass == pass && i == lane && positions.Contains(position) {
+	had := make([]int64, len(lanes))
+	for i := range had {
+		had[i] = p.lanes[i].reckoned
+	}
+	for c, batches := range l.recent {
+		if i, at := l.place(c.rank); c.pass == pass && lanes[i].Complete.Contains(at) {
+			had[i] += batches
+			delete(l.recent, c)
+		}
+	}
+	for c, f := range l.flight {
+		if i, at := l.place(c.rank); c.pass == pass && lanes[i].Complete.Contains(at) {
+			had[i] += f.next
 			delete(l.flight, c)
 		}
 	}
+	for i := range lanes {
+		at := &p.lanes[i]
+		if missing := lanes[i].Complete.Minus(at.finished); missing.Len() > 0 {
+			at.finished = at.finished.Union(missing)
+			loss.Chunks += missing.Len()
+			loss.Batches += max(0, lanes[i].Batches-had[i])
+		}
+		at.reckoned = lanes[i].Batches
+	}
+	l.lose(&p.sums, loss.Batches)
+	return loss
 }
+
+// Unreckoned is the number of chunks of which the ledger keeps a number for
+// Reckon.
+func (l *Ledger) Unreckoned() int { return len(l.recent) }
 
 // Collapse replaces the ranges of a pass by the statement that all its chunks
 // are finished, except the failed ones, which are noted: they may be taken
@@ -110,6 +148,7 @@ func (l *Ledger) Collapse(pass int, chunks int64, lanes []Lane) error {
 	if any {
 		p.lanes = failed
 	}
+	l.forgetRecent()
 	l.fold()
 	return nil
 }
@@ -141,9 +180,20 @@ func (l *Ledger) Forget(floor int, batches int64) (lost int64) {
 	}
 	// Batches of chunks that failed may be counted here, and are not asked for.
 	lost = max(0, batches-counted.Batches-counted.Skipped-counted.Lost)
-	l.pass(floor - 1).sums.Lost += lost
+	l.lose(&l.pass(floor-1).sums, lost)
+	l.forgetRecent()
 	l.fold()
 	return lost
+}
+
+// forgetRecent drops what is noted of chunks of passes that have collapsed: one
+// that is finished here and Failed in the queue.
+func (l *Ledger) forgetRecent() {
+	for c := range l.recent {
+		if p := l.known(c.pass); p != nil && p.collapsed {
+			delete(l.recent, c)
+		}
+	}
 }
 
 // fold forgets the leading passes that are finished without exception, so that

@@ -104,25 +104,6 @@ func TestCollapseOfNothing(t *testing.T) {
 	require.Equal(t, 2, l.Passes())
 }
 
-func TestForgive(t *testing.T) {
-	t.Parallel()
-	l := New(2, Skip)
-	push(t, l, &wire.Meta{Rank: 1, N: 0})
-	l = restored(t, l, Skip)
-	l.Reopened(0, 1, set(t, "0"))
-	l.Forgive(0, 1, set(t, "0-1"), 5)
-	require.True(t, l.Covers(0, queue(t, [2]string{}, [2]string{"0-1", ""})))
-	require.EqualValues(t, 5, total(l).Lost)
-	require.EqualValues(t, 6, l.Counted())
-	require.Zero(t, l.Summary().InFlight)
-	require.Equal(t, Duplicate, push(t, l, &wire.Meta{Rank: 1, N: 1}).Verdict)
-
-	finish(t, l, 0, 0)
-	require.NoError(t, l.Collapse(0, 4, queue(t, [2]string{"0", "1"}, [2]string{"0-1", ""})))
-	l.Forgive(0, 0, set(t, "1"), 1)
-	require.Equal(t, Duplicate, push(t, l, &wire.Meta{Rank: 2, N: 0}).Verdict)
-}
-
 // A ledger that began anew gives up the passes that nobody can replay: what it
 // never counted of them is lost, and nothing is pushed to them any more.
 func TestForget(t *testing.T) {

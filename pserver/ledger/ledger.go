@@ -18,7 +18,8 @@
 //	n = next                                        Applied; next+1; Last finishes the chunk
 //	n = next, void                                  Skipped; next+1
 //	n above next                                    GoBack, with next
-//	n above next, policy skip, touched by a restore AppliedAfterGap; the gap is lost
+//	n above next, policy skip, touched by a restore,
+//	  and the trainer means it (Gap)                AppliedAfterGap; the gap is lost
 //
 // Decide only looks. Commit notes what was decided, after the shard has applied
 // the gradient; between the two the shard may turn Applied into Skipped
@@ -30,6 +31,8 @@
 // lies in lane r mod L at position r div L. A pass that the shard has compared
 // with the queue's lanes collapses to its sums (Collapse). So the size grows
 // with the chunks in flight and with the number of gaps, not with the data.
+// Under policy skip it also has a number for each chunk that was finished since
+// the last comparison (Reckon).
 //
 // # Invariants
 //
@@ -157,6 +160,8 @@ type Counters struct {
 	// as the shard can know: batches of reopened chunks, and those between the
 	// restored next and the batch whose trainer was told to go back.
 	Replayed int64 `json:"replayed"`
+	// Losses is the number of restores after which batches were lost for good.
+	Losses int64 `json:"losses"`
 }
 
 // Ledger is the state. It is not safe for concurrent use.
@@ -164,12 +169,17 @@ type Ledger struct {
 	lanes    int64
 	policy   Policy
 	restored bool
+	// charged tells that the newest restore is one of the counted Losses.
+	charged bool
 	// through is the number of leading passes that are finished on this shard
 	// without exception: past stands for all of them. passes has the others.
-	through  int
-	past     pass
-	passes   map[int]*pass
-	flight   map[chunk]inFlight
+	through int
+	past    pass
+	passes  map[int]*pass
+	flight  map[chunk]inFlight
+	// recent are, under policy skip, the chunks that are finished here and were
+	// not Complete in the queue at the last look: how many batches each has.
+	recent   map[chunk]int64
 	counters Counters
 	// counted is the number of batches in all the sums.
 	counted int64
@@ -201,6 +211,9 @@ type lane struct {
 	finished ranges.Set // before the collapse
 	failed   ranges.Set // after the collapse: not finished
 	reopened ranges.Set // to be replayed
+	// reckoned is, under policy skip, the lane's sum of batches in the queue when
+	// it was last looked at: all of them are counted here by then.
+	reckoned int64
 }
 
 // New returns the ledger of a shard that has applied nothing, in a job whose
@@ -211,7 +224,7 @@ func New(lanes int, policy Policy) *Ledger {
 	}
 	return &Ledger{
 		lanes: int64(lanes), policy: policy,
-		past: pass{collapsed: true}, passes: map[int]*pass{}, flight: map[chunk]inFlight{},
+		past: pass{collapsed: true}, passes: map[int]*pass{}, flight: map[chunk]inFlight{}, recent: map[chunk]int64{},
 	}
 }
 
@@ -219,7 +232,7 @@ func New(lanes int, policy Policy) *Ledger {
 // newest checkpoint, or everything if it has none: from now on a gap may be
 // the shard's fault. Restore does it by itself.
 func (l *Ledger) MarkRestored() {
-	l.restored = true
+	l.restored, l.charged = true, false
 	for c, f := range l.flight {
 		f.touched = true
 		l.flight[c] = f
@@ -242,7 +255,7 @@ func (l *Ledger) Decide(p *wire.Meta) (Decision, error) {
 		return Decision{Verdict: Stale}, nil
 	case p.N < f.next:
 		return Decision{Verdict: Duplicate}, nil
-	case p.N > f.next && !l.mayLose(f, known):
+	case p.N > f.next && !(p.Gap && l.mayLose(f, known)):
 		return Decision{Verdict: GoBack}, nil
 	}
 	d := Decision{Verdict: Applied, Lost: p.N - f.next}
@@ -301,6 +314,9 @@ func (l *Ledger) advance(c chunk, p *wire.Meta, d Decision) {
 	if p.Last {
 		delete(l.flight, c)
 		l.finish(p.Pass, p.Rank)
+		if l.policy == Skip {
+			l.recent[c] = f.next
+		}
 		return
 	}
 	l.flight[c] = f
@@ -321,17 +337,30 @@ func (l *Ledger) open(c chunk, p *wire.Meta) inFlight {
 
 func (l *Ledger) count(p *wire.Meta, d Decision) {
 	s := &l.pass(p.Pass).sums
-	l.counted += 1 + d.Lost
+	l.counted++
+	l.lose(s, d.Lost)
 	if d.Verdict == Skipped {
 		s.Skipped++
 	} else {
 		s.Batches++
 	}
-	s.Lost += d.Lost
 	s.Records += int64(p.Records)
 	// Not finite: the batch's loss, or a sum that no text form could carry.
 	if loss, weight := s.Loss+p.Loss, s.Weight+p.Weight; finite(loss) && finite(weight) {
 		s.Loss, s.Weight = loss, weight
+	}
+}
+
+// lose notes batches that nobody will send again.
+func (l *Ledger) lose(s *Sums, batches int64) {
+	if batches == 0 {
+		return
+	}
+	l.counted += batches
+	s.Lost += batches
+	if !l.charged {
+		l.charged = true
+		l.counters.Losses++
 	}
 }
 

@@ -19,6 +19,7 @@ func batch(n int64, token int64) *wire.Meta {
 
 func last(m *wire.Meta) *wire.Meta { m.Last = true; return m }
 func void(m *wire.Meta) *wire.Meta { m.Void = true; return m }
+func gap(m *wire.Meta) *wire.Meta  { m.Gap = true; return m }
 
 func push(t *testing.T, l *Ledger, m *wire.Meta) Decision {
 	t.Helper()
@@ -121,21 +122,33 @@ func TestTable(t *testing.T) {
 			want: Decision{Verdict: GoBack},
 		},
 		"n above next, skip, not restored": {
-			policy: Skip, before: []*wire.Meta{batch(0, 9)}, push: batch(3, 9),
+			policy: Skip, before: []*wire.Meta{batch(0, 9)}, push: gap(batch(3, 9)),
 			want: Decision{Verdict: GoBack}, next: 1, sums: one,
 		},
-		"n above next, skip, in flight at the restore": {
+		"n above next, skip, restored, no gap is meant": {
 			policy: Skip, restored: true, before: []*wire.Meta{batch(0, 9)}, push: batch(3, 9),
+			want: Decision{Verdict: GoBack}, next: 1, sums: one,
+		},
+		"n above next, replay, restored, a gap is meant": {
+			restored: true, before: []*wire.Meta{batch(0, 9)}, push: gap(batch(3, 9)),
+			want: Decision{Verdict: GoBack}, next: 1, sums: one,
+		},
+		"n = next, skip, restored, a gap is meant": {
+			policy: Skip, restored: true, before: []*wire.Meta{batch(0, 9)}, push: gap(batch(1, 9)),
+			want: Decision{Verdict: Applied}, next: 2, sums: two,
+		},
+		"n above next, skip, in flight at the restore": {
+			policy: Skip, restored: true, before: []*wire.Meta{batch(0, 9)}, push: gap(batch(3, 9)),
 			want: Decision{Verdict: AppliedAfterGap, Lost: 2}, next: 4,
 			sums: Sums{Batches: 2, Lost: 2, Records: 20, Loss: 1, Weight: 16},
 		},
 		"n above next, skip, begun after the checkpoint": {
-			policy: Skip, restored: true, push: last(batch(3, 9)),
+			policy: Skip, restored: true, push: gap(last(batch(3, 9))),
 			want: Decision{Verdict: AppliedAfterGap, Lost: 3}, finished: true,
 			sums: Sums{Batches: 1, Lost: 3, Records: 10, Loss: 0.5, Weight: 8},
 		},
 		"n above next, skip, restored, void": {
-			policy: Skip, restored: true, push: void(batch(3, 9)),
+			policy: Skip, restored: true, push: gap(void(batch(3, 9))),
 			want: Decision{Verdict: Skipped, Lost: 3}, next: 4,
 			sums: Sums{Skipped: 1, Lost: 3, Records: 10, Loss: 0.5, Weight: 8},
 		},
@@ -169,8 +182,8 @@ func TestSkipOnlyOnceAfterRestore(t *testing.T) {
 	l := New(lanes, Skip)
 	push(t, l, batch(0, 9))
 	l = restored(t, l, Skip)
-	require.Equal(t, AppliedAfterGap, push(t, l, batch(2, 9)).Verdict)
-	require.Equal(t, GoBack, push(t, l, batch(4, 9)).Verdict, "this gap is the trainer's")
+	require.Equal(t, AppliedAfterGap, push(t, l, gap(batch(2, 9))).Verdict)
+	require.Equal(t, GoBack, push(t, l, gap(batch(4, 9))).Verdict, "this gap is the trainer's")
 	require.Equal(t, Applied, push(t, l, batch(3, 9)).Verdict)
 }
 

@@ -65,7 +65,7 @@ func (m model) push(p *wire.Meta, nonFinite bool) (v Verdict, applied bool) {
 		return Duplicate, false
 	}
 	e.known, e.token = true, max(e.token, p.Token)
-	if p.N > next && !(m.policy == Skip && e.touched) {
+	if p.N > next && !(m.policy == Skip && e.touched && p.Gap) {
 		return GoBack, false
 	}
 	v = Applied
@@ -216,6 +216,7 @@ func TestAgainstModel(t *testing.T) {
 					N:     rapid.Int64Range(0, batchesOf(rank)-1).Draw(t, "n"),
 					Token: rapid.Int64Range(1, 4).Draw(t, "token"),
 					Void:  rapid.IntRange(0, 5).Draw(t, "void") == 0,
+					Gap:   rapid.Bool().Draw(t, "gap"),
 				}, rapid.IntRange(0, 5).Draw(t, "non-finite") == 0)
 			},
 			"save": func(t *rapid.T) {
@@ -259,7 +260,9 @@ func TestRestoreRefuses(t *testing.T) {
 		l := New(lanes, Replay)
 		push(t, l, last(batch(0, 3)))
 		push(t, l, &wire.Meta{Pass: 1, Rank: 2})
-		return l.Snapshot()
+		s := l.Snapshot()
+		s.Recent = []RecentSnapshot{{Pass: 1, Rank: 6, Batches: 4}}
+		return s
 	}
 	for name, spoil := range map[string]func(*Snapshot){
 		"version":           func(s *Snapshot) { s.V = 3 },
@@ -271,6 +274,11 @@ func TestRestoreRefuses(t *testing.T) {
 		"negative rank":     func(s *Snapshot) { s.Flight[0].Rank = -1 },
 		"chunk twice":       func(s *Snapshot) { s.Flight = append(s.Flight, s.Flight[0]) },
 		"finished, however": func(s *Snapshot) { s.Flight[0].Rank = 6 },
+		"reckoned":          func(s *Snapshot) { s.Passes[0].Lanes[0].Reckoned = -1 },
+		"recent rank":       func(s *Snapshot) { s.Recent[0].Rank = -1 },
+		"recent batches":    func(s *Snapshot) { s.Recent[0].Batches = 0 },
+		"recent twice":      func(s *Snapshot) { s.Recent = append(s.Recent, s.Recent[0]) },
+		"recent in flight":  func(s *Snapshot) { s.Recent[0].Rank = 2 },
 	} {
 		s := good()
 		_, err := Restore(s, lanes, Replay)

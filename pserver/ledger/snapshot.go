@@ -24,10 +24,12 @@ type Snapshot struct {
 	Lanes int
 	// Through is the number of leading passes that are finished without
 	// exception, and Past their sums; Passes are the others, by number.
-	Through  int
-	Past     Sums
-	Passes   []PassSnapshot
-	Flight   []FlightSnapshot
+	Through int
+	Past    Sums
+	Passes  []PassSnapshot
+	Flight  []FlightSnapshot
+	// Recent is empty but under policy skip.
+	Recent   []RecentSnapshot
 	Counters Counters
 }
 
@@ -45,6 +47,8 @@ type LaneSnapshot struct {
 	Finished string
 	Failed   string
 	Reopened string
+	// Reckoned is 0 but under policy skip.
+	Reckoned int64
 }
 
 // FlightSnapshot is one chunk in flight.
@@ -54,6 +58,14 @@ type FlightSnapshot struct {
 	Token  int64
 	Next   int64
 	Replay int64
+}
+
+// RecentSnapshot is one chunk that is finished here, and was not Complete in the
+// queue at the last look.
+type RecentSnapshot struct {
+	Pass    int
+	Rank    int64
+	Batches int64
 }
 
 // Snapshot copies the ledger's content.
@@ -68,13 +80,22 @@ func (l *Ledger) Snapshot() Snapshot {
 	slices.SortFunc(s.Flight, func(a, b FlightSnapshot) int {
 		return cmp.Or(cmp.Compare(a.Pass, b.Pass), cmp.Compare(a.Rank, b.Rank))
 	})
+	for c, n := range l.recent {
+		s.Recent = append(s.Recent, RecentSnapshot{Pass: c.pass, Rank: c.rank, Batches: n})
+	}
+	slices.SortFunc(s.Recent, func(a, b RecentSnapshot) int {
+		return cmp.Or(cmp.Compare(a.Pass, b.Pass), cmp.Compare(a.Rank, b.Rank))
+	})
 	return s
 }
 
 func (p *pass) snapshot(n int) PassSnapshot {
 	s := PassSnapshot{Pass: n, Collapsed: p.collapsed, Sums: p.sums}
 	for i := range p.lanes {
-		at := LaneSnapshot{i, p.lanes[i].finished.String(), p.lanes[i].failed.String(), p.lanes[i].reopened.String()}
+		at := LaneSnapshot{
+			Lane: i, Finished: p.lanes[i].finished.String(), Failed: p.lanes[i].failed.String(),
+			Reopened: p.lanes[i].reopened.String(), Reckoned: p.lanes[i].reckoned,
+		}
 		if at != (LaneSnapshot{Lane: i}) {
 			s.Lanes = append(s.Lanes, at)
 		}
@@ -111,6 +132,11 @@ func Restore(s Snapshot, lanes int, policy Policy) (*Ledger, error) {
 			return nil, err
 		}
 	}
+	for _, r := range s.Recent {
+		if err := l.restoreRecent(r); err != nil {
+			return nil, err
+		}
+	}
 	l.MarkRestored()
 	return l, nil
 }
@@ -141,6 +167,9 @@ func (l *Ledger) restorePass(s *PassSnapshot) error {
 		into.finished, errs[0] = ranges.Parse(at.Finished)
 		into.failed, errs[1] = ranges.Parse(at.Failed)
 		into.reopened, errs[2] = ranges.Parse(at.Reopened)
+		if into.reckoned = at.Reckoned; at.Reckoned < 0 {
+			return fmt.Errorf("%w: pass %d, lane %d had %d batches", ErrSnapshot, s.Pass, at.Lane, at.Reckoned)
+		}
 		if err := errors.Join(errs[:]...); err != nil {
 			return fmt.Errorf("%w: pass %d, lane %d: %w", ErrSnapshot, s.Pass, at.Lane, err)
 		}
@@ -161,6 +190,19 @@ func (l *Ledger) restoreFlight(s FlightSnapshot) error {
 		return fmt.Errorf("%w: chunk %d of pass %d is in flight twice or finished", ErrSnapshot, s.Rank, s.Pass)
 	}
 	l.flight[c] = inFlight{token: s.Token, next: s.Next, replay: s.Replay}
+	return nil
+}
+
+func (l *Ledger) restoreRecent(s RecentSnapshot) error {
+	c := chunk{s.Pass, s.Rank}
+	_, twice := l.recent[c]
+	switch {
+	case s.Pass < 0 || s.Pass > MaxPass || s.Rank < 0 || s.Rank > MaxRank || s.Batches <= 0:
+		return fmt.Errorf("%w: finished chunk %+v", ErrSnapshot, s)
+	case twice || !l.finished(s.Pass, s.Rank):
+		return fmt.Errorf("%w: chunk %d of pass %d is finished twice or not at all", ErrSnapshot, s.Rank, s.Pass)
+	}
+	l.recent[c] = s.Batches
 	return nil
 }
 

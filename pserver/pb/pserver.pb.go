@@ -613,6 +613,7 @@ type ShardStats struct {
 	Passes           []*PassStats           `protobuf:"bytes,11,rep,name=passes,proto3" json:"passes,omitempty"`
 	Doing            string                 `protobuf:"bytes,12,opt,name=doing,proto3" json:"doing,omitempty"`                                            // what the shard's keeper does
 	CheckpointError  string                 `protobuf:"bytes,13,opt,name=checkpoint_error,json=checkpointError,proto3" json:"checkpoint_error,omitempty"` // why the newest save has failed; empty if it has not
+	Losses           int64                  `protobuf:"varint,14,opt,name=losses,proto3" json:"losses,omitempty"`                                         // restores after which batches were lost
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -736,6 +737,13 @@ func (x *ShardStats) GetCheckpointError() string {
 		return x.CheckpointError
 	}
 	return ""
+}
+
+func (x *ShardStats) GetLosses() int64 {
+	if x != nil {
+		return x.Losses
+	}
+	return 0
 }
 
 type PassStats struct {
@@ -871,7 +879,7 @@ const file_pserver_pb_pserver_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\"\x0e\n" +
 	"\fStatsRequest\"@\n" +
 	"\rStatsResponse\x12/\n" +
-	"\x06shards\x18\x01 \x03(\v2\x17.starfish.v1.ShardStatsR\x06shards\"\x8e\x03\n" +
+	"\x06shards\x18\x01 \x03(\v2\x17.starfish.v1.ShardStatsR\x06shards\"\xa6\x03\n" +
 	"\n" +
 	"ShardStats\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1e\n" +
@@ -891,7 +899,8 @@ const file_pserver_pb_pserver_proto_rawDesc = "" +
 	" \x01(\x01R\x10recoveredSeconds\x12.\n" +
 	"\x06passes\x18\v \x03(\v2\x16.starfish.v1.PassStatsR\x06passes\x12\x14\n" +
 	"\x05doing\x18\f \x01(\tR\x05doing\x12)\n" +
-	"\x10checkpoint_error\x18\r \x01(\tR\x0fcheckpointError\"\xad\x01\n" +
+	"\x10checkpoint_error\x18\r \x01(\tR\x0fcheckpointError\x12\x16\n" +
+	"\x06losses\x18\x0e \x01(\x03R\x06losses\"\xad\x01\n" +
 	"\tPassStats\x12\x12\n" +
 	"\x04pass\x18\x01 \x01(\x03R\x04pass\x12\x18\n" +
 	"\abatches\x18\x02 \x01(\x03R\abatches\x12\x18\n" +
