@@ -220,3 +220,14 @@ func TestShapeNow(t *testing.T) {
 	require.Equal(t, []string{"c", "a"}, those([]string{"a", "b", "c"}, 0.99, 2))
 	require.Empty(t, those([]string{"a"}, 0.5, -1))
 }
+
+// A fault of a plan whose job has ended does nothing, and asks no etcd.
+func TestNoFaultAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	r := &run{ended: make(chan struct{})}
+	close(r.ended)
+	for _, k := range Kinds() {
+		require.NoError(t, r.strikeIfRunning(t.Context(), Fault{Kind: k, Name: k.Name}))
+	}
+	require.Empty(t, r.out.Strikes)
+}

@@ -27,7 +27,7 @@ const (
 	// pacedFor is about how long a job lasts at least while it is paced.
 	pacedFor = 40 * time.Second
 	// patience is how long a run may take: many times what it takes.
-	patience = 4 * time.Minute
+	patience = 6 * time.Minute
 )
 
 // run is one plan that is carried out.
@@ -118,7 +118,7 @@ func (r *run) carryOut(ctx context.Context) error {
 	}
 	for i, f := range training {
 		r.over = i+1 < len(training) && r.shapeNow().over(f, training[i+1])
-		if err := r.strike(ctx, f); err != nil {
+		if err := r.strikeIfRunning(ctx, f); err != nil {
 			return fmt.Errorf("%s: %w", f.Name, err)
 		}
 	}

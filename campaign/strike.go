@@ -37,6 +37,26 @@ type Strike struct {
 	Failover *float64 `json:"failover_seconds,omitempty"`
 }
 
+// strikeIfRunning carries out a fault unless the run has ended or ends before the
+// fault is over: on a slow machine a job may be complete before its plan is. How
+// the run has ended is seen at its end.
+func (r *run) strikeIfRunning(ctx context.Context, f Fault) error {
+	select {
+	case <-r.ended:
+		return nil
+	default:
+	}
+	if len(f.Kind.Roles) == 0 && f.Kind.Action != Point {
+		return r.strike(ctx, f) // which ends it itself
+	}
+	err := r.whileRunning(ctx, func(ctx context.Context) error { return r.strike(ctx, f) })
+	if errors.Is(err, errRunEnded) {
+		r.log.WithField("kind", f.Name).Info("the job had ended before the fault was over")
+		return nil
+	}
+	return err
+}
+
 // strike carries out one fault that is to strike in training.
 func (r *run) strike(ctx context.Context, f Fault) (err error) {
 	if err := clock.Sleep(ctx, clock.System, f.Pause); err != nil {
