@@ -3,6 +3,7 @@ package pserver
 import (
 	"fmt"
 
+	"starfish/internal/hugepage"
 	"starfish/internal/wire"
 	"starfish/job"
 	"starfish/pserver/optimizer"
@@ -37,13 +38,20 @@ func (b *denseBlock) state() []float32   { return b.words[b.n:] }
 
 func newDense(p *parameter) *dense {
 	d := &dense{parameter: p, at: make([]denseBlock, len(p.blocks))}
+	for _, block := range p.blocks {
+		n := p.blockLen(block)
+		d.words += int64(n + p.opt.Words(n))
+	}
+	memory := make([]float32, d.words)
+	hugepage.Advise(memory)
 	for i, block := range p.blocks {
 		n := p.blockLen(block)
-		b := denseBlock{words: make([]float32, n+p.opt.Words(n)), n: n}
+		words := n + p.opt.Words(n)
+		b := denseBlock{words: memory[:words:words], n: n}
+		memory = memory[words:]
 		p.init.Elements(b.weights(), uint64(block)*job.BlockSize)
 		p.opt.Init(b.weights(), b.state())
 		d.at[i] = b
-		d.words += int64(len(b.words))
 	}
 	return d
 }

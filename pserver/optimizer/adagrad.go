@@ -1,6 +1,10 @@
 package optimizer
 
-import "math"
+import (
+	"math"
+
+	"starfish/internal/kernel"
+)
 
 // adagrad is the diagonal AdaGrad (Duchi, Hazan, Singer: Adaptive subgradient
 // methods for online learning and stochastic optimization, JMLR 12, 2011), with
@@ -28,9 +32,20 @@ func (o adagrad) Init(_, state []float32) {
 }
 
 func (o adagrad) Dense(w, state, grad []float32, step Step) int {
+	if o.l1 != 0 {
+		return o.plain(w, state, grad, step, 0)
+	}
+	c := o.constants(step)
+	c.Epsilon = o.epsilon
+	n, finite := kernel.Adagrad(w, state, grad, &c)
+	return join(firstBad(finite, w[:n], state[:n]), o.plain(w, state, grad, step, n))
+}
+
+// plain updates the weights from a place on.
+func (o adagrad) plain(w, state, grad []float32, step Step, from int) int {
 	bad, by := -1, float32(step.Rate*o.l1)
 	state, grad = state[:len(w)], grad[:len(w)]
-	for i := range w {
+	for i := from; i < len(w); i++ {
 		g := o.gradient(grad[i], step.Scale, w[i])
 		a := state[i] + float32(g*g)
 		root := sqrt(a) + o.epsilon

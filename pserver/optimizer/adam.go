@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 
+	"starfish/internal/kernel"
 	"starfish/job"
 )
 
@@ -61,16 +62,31 @@ func (*adam) Words(n int) int         { return 2*n + 1 }
 func (*adam) Init(_, state []float32) { clear(state) }
 
 func (o *adam) Dense(w, state, grad []float32, step Step) int {
-	n, bad := len(w), -1
-	count := &state[2*n]
+	n := len(w)
+	c := o.begin(&state[2*n], step)
+	m, v := state[:n], state[n:2*n]
+	done, finite := kernel.Adam(w, m, v, grad, &c)
+	return join(firstBad(finite, w[:done], m[:done], v[:done]), o.plain(w, m, v, grad, &c, done))
+}
+
+// begin counts an update, and returns what it is made with.
+func (o *adam) begin(count *float32, step Step) kernel.Constants {
 	t := math.Float32bits(*count)
 	t = max(t, t+1) // stays at the largest
 	*count = math.Float32frombits(t)
-	rate := float32(float64(step.Rate) / (1 - o.powers1.to(t)))
-	unbias := float32(1 / (1 - o.powers2.to(t)))
-	m, v, grad := state[:n], state[n:2*n], grad[:n]
-	for i := range w {
-		g := o.gradient(grad[i], step.Scale, w[i])
+	c := o.constants(step)
+	c.Rate = float32(float64(step.Rate) / (1 - o.powers1.to(t)))
+	c.Unbias = float32(1 / (1 - o.powers2.to(t)))
+	c.Epsilon, c.Take1, c.Take2 = o.epsilon, o.take1, o.take2
+	return c
+}
+
+// plain updates the weights from a place on.
+func (o *adam) plain(w, m, v, grad []float32, c *kernel.Constants, from int) int {
+	bad, rate, unbias := -1, c.Rate, c.Unbias
+	m, v, grad = m[:len(w)], v[:len(w)], grad[:len(w)]
+	for i := from; i < len(w); i++ {
+		g := o.gradient(grad[i], c.Scale, w[i])
 		m1 := m[i] + float32(o.take1*(g-m[i]))
 		v1 := v[i] + float32(o.take2*(float32(g*g)-v[i]))
 		m[i], v[i] = m1, v1

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"math"
 
+	"starfish/internal/kernel"
 	"starfish/job"
 )
 
@@ -129,6 +130,35 @@ func (r *regular) gradient(sum, scale, w float32) float32 {
 	return g + float32(r.l2*w)
 }
 
+// constants are those of the kernels.
+func (r *regular) constants(step Step) kernel.Constants {
+	return kernel.Constants{Scale: step.Scale, Clip: r.clip, Low: -r.clip, L2: r.l2, Rate: step.Rate}
+}
+
+// firstBad is the place of the first word that is not finite, in whichever of
+// the lists, or -1 if all are.
+func firstBad(finite bool, lists ...[]float32) int {
+	if finite {
+		return -1
+	}
+	for i := range lists[0] {
+		for _, x := range lists {
+			if x[i]-x[i] != 0 {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// join is the first of two places, or the only one that there is.
+func join(first, second int) int {
+	if first >= 0 {
+		return first
+	}
+	return second
+}
+
 func (regular) Check(grad []float32) Fault { return checkFinite(grad) }
 
 // shrink brings x nearer to 0 by the amount, and not beyond: the proximal step
@@ -147,8 +177,12 @@ const exponent = 0x7f800000
 
 // checkFinite is the Check of rules that take any real gradient.
 func checkFinite(grad []float32) Fault {
+	n, finite := kernel.Finite(grad)
+	if !finite {
+		return NonFinite
+	}
 	var bad uint32
-	for _, g := range grad {
+	for _, g := range grad[n:] {
 		// The exponent is all ones exactly for infinities and NaN, and only then
 		// does adding one to it carry into the sign's place.
 		bad |= math.Float32bits(g)&exponent + 1<<23

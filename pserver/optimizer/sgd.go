@@ -1,5 +1,7 @@
 package optimizer
 
+import "starfish/internal/kernel"
+
 // sgd is plain stochastic gradient descent (Robbins and Monro, A stochastic
 // approximation method, 1951):
 //
@@ -16,9 +18,19 @@ func (sgd) Words(int) int       { return 0 }
 func (sgd) Init(_, _ []float32) {}
 
 func (o sgd) Dense(w, _, grad []float32, step Step) int {
+	if o.l1 != 0 {
+		return o.plain(w, grad, step, 0)
+	}
+	c := o.constants(step)
+	n, finite := kernel.SGD(w, grad, &c)
+	return join(firstBad(finite, w[:n]), o.plain(w, grad, step, n))
+}
+
+// plain updates the weights from a place on.
+func (o sgd) plain(w, grad []float32, step Step, from int) int {
 	bad, by := -1, float32(step.Rate*o.l1)
 	grad = grad[:len(w)]
-	for i := range w {
+	for i := from; i < len(w); i++ {
 		x := w[i] - float32(step.Rate*o.gradient(grad[i], step.Scale, w[i]))
 		if by != 0 {
 			x = shrink(x, by)

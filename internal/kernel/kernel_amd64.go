@@ -1,0 +1,24 @@
+package kernel
+
+import "golang.org/x/sys/cpu"
+
+// What the processor and the system can do.
+var (
+	hasAVX2   = cpu.X86.HasAVX2 && cpu.X86.HasFMA
+	hasAVX512 = hasAVX2 && cpu.X86.HasAVX512F
+)
+
+// The updates return a bit for each lane that has met a weight or a word of
+// state that is not finite. n is a multiple of lanes, and not 0.
+
+//go:noescape
+func sgdAVX2(w, grad *float32, n int, c *Constants) (bad int)
+
+//go:noescape
+func adagradAVX2(w, a, grad *float32, n int, c *Constants) (bad int)
+
+//go:noescape
+func adamAVX2(w, m, v, grad *float32, n int, c *Constants) (bad int)
+
+//go:noescape
+func finiteAVX2(x *float32, n int) (bad int)

@@ -1,0 +1,14 @@
+//go:build !amd64
+
+package kernel
+
+// There is no assembly for this processor: the twins do everything.
+const (
+	hasAVX2   = false
+	hasAVX512 = false
+)
+
+func sgdAVX2(_, _ *float32, _ int, _ *Constants) int        { panic("kernel: no vector unit") }
+func adagradAVX2(_, _, _ *float32, _ int, _ *Constants) int { panic("kernel: no vector unit") }
+func adamAVX2(_, _, _, _ *float32, _ int, _ *Constants) int { panic("kernel: no vector unit") }
+func finiteAVX2(_ *float32, _ int) int                      { panic("kernel: no vector unit") }
