@@ -62,3 +62,16 @@ func parseKeys(line []byte, keys []uint32) {
 	}
 	clear(keys[k:])
 }
+
+// Parse parses text as the workers do, and does nothing with it. It returns the
+// number of rows.
+func Parse(text []byte, batch int) int {
+	r, n := newRows(batch), 0
+	for {
+		text = text[r.parse(text, batch):]
+		if r.n == 0 {
+			return n
+		}
+		n += r.n
+	}
+}

@@ -47,11 +47,23 @@ func TestReportTakesRatiosWithinRounds(t *testing.T) {
 	require.Contains(t, text, "first take to last complete: 2.00 (1.00 – 10.00) s")
 }
 
+func TestReportScale(t *testing.T) {
+	t.Parallel()
+	round := func(one, four float64) map[string]sample {
+		return map[string]sample{small: {cpu: one}, large: {cpu: four}}
+	}
+	var b bytes.Buffer
+	reportScale(&b, 2e6, []map[string]sample{round(2, 4), round(10, 11), round(4, 5)})
+	require.Equal(t, "\nCPU-s per million records, 1+1: 2.00 (1.00 – 5.00), 4+4: 2.50 (2.00 – 5.50), ratio 1.25 (1.10 – 2.00)\n", b.String())
+}
+
 func TestSpecIsValid(t *testing.T) {
 	t.Parallel()
-	spec, err := job.ParseSpec([]byte(specText("/data/with space/ctr.libsvm")), t.TempDir(), nil, job.Models(model.Names()...))
+	spec, err := job.ParseSpec([]byte(specText("/data/with space/ctr.libsvm", 4, 3, 8)), t.TempDir(), nil, job.Models(model.Names()...))
 	require.NoError(t, err)
 	require.Equal(t, batch, spec.Train.Batch)
+	require.Equal(t, 8, spec.Shards)
+	require.Equal(t, []int{4, 3}, []int{spec.Run.Pservers, spec.Run.Trainers})
 	require.EqualValues(t, chunk, spec.Data.Chunk)
 	require.Equal(t, []string{"/data/with space/ctr.libsvm"}, spec.Data.Train)
 }

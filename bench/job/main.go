@@ -49,6 +49,7 @@ type config struct {
 	cache  string
 	bin    string
 	least  float64
+	scale  bool
 }
 
 func run(args []string, stdout, stderr io.Writer) error {
@@ -68,11 +69,12 @@ func run(args []string, stdout, stderr io.Writer) error {
 	fs.StringVar(&c.cache, "cache", filepath.Join("build", "bench"), "directory of the generated data")
 	fs.StringVar(&c.bin, "starfish", filepath.Join("bin", "starfish"), "the program starfish")
 	fs.Float64Var(&c.least, "least", 0, "fail if the job reaches less than this share of the bare loop's records/s")
+	fs.BoolVar(&c.scale, "scale", true, "then compare jobs of four pservers and four trainers with jobs of one each")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 || c.rows == 0 || c.rounds < 1 {
-		return errors.New("usage: job [-rows N] [-rounds N] [-cache DIR] [-starfish FILE] [-least SHARE]")
+		return errors.New("usage: job [-rows N] [-rounds N] [-cache DIR] [-starfish FILE] [-least SHARE] [-scale=false]")
 	}
 	return c.bench(stdout)
 }
@@ -83,8 +85,8 @@ func (c *config) bench(stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	spec := filepath.Join(c.cache, "bench.yaml")
-	if err := os.WriteFile(spec, []byte(specText(data)), 0o644); err != nil {
+	job, err := c.job(whole, data, servers, workers, servers)
+	if err != nil {
 		return err
 	}
 	self, err := os.Executable()
@@ -94,24 +96,67 @@ func (c *config) bench(stdout io.Writer) error {
 	programs := []program{
 		{name: "parsing alone", command: []string{self, "parse", data}},
 		{name: yardstick, command: []string{self, "bare", data}},
-		{name: whole, command: []string{c.bin, "run", "-f", spec, "--result", "-", "--log-level", "warn"}},
+		job,
 	}
+	rounds, err := c.measure(stdout, programs)
+	if err != nil {
+		return err
+	}
+	share := report(stdout, c.rows, programs, rounds)
+	if c.scale {
+		if err := c.compare(stdout, data); err != nil {
+			return err
+		}
+	}
+	if share < c.least {
+		return fmt.Errorf("the job reaches %.2f of the bare loop's records/s, less than %.2f", share, c.least)
+	}
+	return nil
+}
+
+// compare measures jobs of four pservers and trainers next to jobs of one, both
+// with four shards: what a record costs when more processes share the work.
+func (c *config) compare(stdout io.Writer, data string) error {
+	one, err := c.job(small, data, 1, 1, 4)
+	if err != nil {
+		return err
+	}
+	four, err := c.job(large, data, 4, 4, 4)
+	if err != nil {
+		return err
+	}
+	rounds, err := c.measure(stdout, []program{one, four})
+	if err != nil {
+		return err
+	}
+	reportScale(stdout, c.rows, rounds)
+	return nil
+}
+
+// measure runs the programs in rounds.
+func (c *config) measure(stdout io.Writer, programs []program) ([]map[string]sample, error) {
 	rounds := make([]map[string]sample, c.rounds)
 	for i := range rounds {
 		rounds[i] = map[string]sample{}
 		for k := range programs {
 			p := programs[(i+k)%len(programs)]
+			var err error
 			if rounds[i][p.name], err = p.measure(c.rows); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		fmt.Fprintf(stdout, "round %d of %d: %s\n", i+1, c.rounds, oneRound(programs, rounds[i]))
 	}
-	share := report(stdout, c.rows, programs, rounds)
-	if share < c.least {
-		return fmt.Errorf("the job reaches %.2f of the bare loop's records/s, less than %.2f", share, c.least)
+	return rounds, nil
+}
+
+// job is the program that runs a job with so many pservers, trainers and shards.
+func (c *config) job(name, data string, pservers, trainers, shards int) (program, error) {
+	spec := filepath.Join(c.cache, fmt.Sprintf("bench-%d-%d.yaml", pservers, trainers))
+	if err := os.WriteFile(spec, []byte(specText(data, pservers, trainers, shards)), 0o644); err != nil {
+		return program{}, err
 	}
-	return nil
+	return program{name: name, command: []string{c.bin, "run", "-f", spec, "--result", "-", "--log-level", "warn"}}, nil
 }
 
 // data makes the click log unless it is there.
@@ -146,7 +191,7 @@ func (c *config) data(stdout io.Writer) (string, error) {
 }
 
 // specText is the job: logistic regression as the bare loop does it.
-func specText(data string) string {
+func specText(data string, pservers, trainers, shards int) string {
 	return fmt.Sprintf(`job: bench
 data: {train: [%s], format: libsvm, chunk: %s}
 model: {type: logistic, bits: %d}
@@ -154,7 +199,7 @@ optimizer: {type: adagrad, learning_rate: 0.1, reduction: sum}
 train: {mode: async, passes: 1, batch: %d, shuffle: false, window: 1}
 shards: %d
 run: {pservers: %d, trainers: %d}
-`, strconv.Quote(data), strconv.Quote("4MiB"), bits, batch, servers, servers, workers)
+`, strconv.Quote(data), strconv.Quote("4MiB"), bits, batch, shards, pservers, trainers)
 }
 
 // parse reads the whole file with package reader, by as many workers as the job

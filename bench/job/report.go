@@ -15,6 +15,8 @@ import (
 const (
 	yardstick = "bare loop"
 	whole     = "starfish run"
+	small     = "1+1"
+	large     = "4+4"
 )
 
 // sample is one run of one program.
@@ -57,13 +59,7 @@ func oneRound(programs []program, round map[string]sample) string {
 // report writes the table and returns the job's share of the yardstick's
 // records/s, of the wall time of the whole commands.
 func report(w io.Writer, rows uint64, programs []program, rounds []map[string]sample) float64 {
-	over := func(f func(map[string]sample) float64) spread {
-		values := make([]float64, len(rounds))
-		for i, r := range rounds {
-			values[i] = f(r)
-		}
-		return newSpread(values)
-	}
+	over := spreadOf(rounds)
 	million := float64(rows) / 1e6
 	fmt.Fprintf(w, "\n%d records, batches of %d, %d workers, %d servers; median (least – most) of %d rounds\n\n", rows, batch, workers, servers, len(rounds))
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
@@ -87,6 +83,28 @@ func report(w io.Writer, rows uint64, programs []program, rounds []map[string]sa
 		fmt.Fprintf(w, "\nof the job, first take to last complete: %s s, %s of the %s's records/s\n", training.format("%.2f"), rate.format("%.2f"), yardstick)
 	}
 	return share
+}
+
+// reportScale writes what a record costs with four pservers and trainers, next to
+// what it costs with one of each.
+func reportScale(w io.Writer, rows uint64, rounds []map[string]sample) {
+	over := spreadOf(rounds)
+	million := float64(rows) / 1e6
+	fmt.Fprintf(w, "\nCPU-s per million records, %s: %s, %s: %s, ratio %s\n",
+		small, over(func(r map[string]sample) float64 { return r[small].cpu / million }).format("%.2f"),
+		large, over(func(r map[string]sample) float64 { return r[large].cpu / million }).format("%.2f"),
+		over(func(r map[string]sample) float64 { return r[large].cpu / r[small].cpu }).format("%.2f"))
+}
+
+// spreadOf gives the spread of some value over the rounds.
+func spreadOf(rounds []map[string]sample) func(func(map[string]sample) float64) spread {
+	return func(f func(map[string]sample) float64) spread {
+		values := make([]float64, len(rounds))
+		for i, r := range rounds {
+			values[i] = f(r)
+		}
+		return newSpread(values)
+	}
 }
 
 // spread is the middle and the ends of some values.

@@ -22,3 +22,11 @@ func adamAVX2(w, m, v, grad *float32, n int, c *Constants) (bad int)
 
 //go:noescape
 func finiteAVX2(x *float32, n int) (bad int)
+
+// The tiles add to c, whose rows are stride elements apart. k > 0.
+
+//go:noescape
+func tile8x32(k int, a, b, c *float32, stride int)
+
+//go:noescape
+func tile6x16(k int, a, b, c *float32, stride int)

@@ -12,3 +12,5 @@ func sgdAVX2(_, _ *float32, _ int, _ *Constants) int        { panic("kernel: no 
 func adagradAVX2(_, _, _ *float32, _ int, _ *Constants) int { panic("kernel: no vector unit") }
 func adamAVX2(_, _, _, _ *float32, _ int, _ *Constants) int { panic("kernel: no vector unit") }
 func finiteAVX2(_ *float32, _ int) int                      { panic("kernel: no vector unit") }
+func tile8x32(_ int, _, _, _ *float32, _ int)               { panic("kernel: no vector unit") }
+func tile6x16(_ int, _, _, _ *float32, _ int)               { panic("kernel: no vector unit") }
