@@ -185,7 +185,7 @@ func verifyCheckpoints(ctx context.Context, f *found) (l *checkpointList, verdic
 	case len(lost) > 0:
 		verdict = job.Exitf(job.ExitStateLost, "no checkpoint of %s loads", numbered("shard", "shards", lost))
 	case broken > 0:
-		verdict = job.Exitf(job.ExitFailure, "%s of %d not load; each shard has one that does", plural(int64(broken), "does", "do"), len(l.Checkpoints))
+		verdict = job.Exitf(job.ExitFailure, "%d of %d do not load; each shard has one that does", broken, len(l.Checkpoints))
 	}
 	return l, verdict, nil
 }
