@@ -115,6 +115,26 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10)
 }
 
+// Short is the size for people to read: one decimal, in the largest unit that it
+// reaches.
+func (b Bytes) Short() string {
+	for i := len(units) - 1; i >= 0; i-- {
+		if u := units[i]; u.binary && b >= u.size {
+			return strconv.FormatFloat(float64(b)/float64(u.size), 'f', 1, 64) + " " + u.name
+		}
+	}
+	return strconv.FormatInt(int64(b), 10) + " B"
+}
+
+// ParseSize reads a size like 64KiB, 1MB or 512.
+func ParseSize(s string) (Bytes, error) {
+	b, err := parseBytes(s)
+	if err == nil && b == WholeFile {
+		return 0, fmt.Errorf("%q is no size; write for example 4GiB", s)
+	}
+	return b, err
+}
+
 type unit struct {
 	name   string
 	size   Bytes

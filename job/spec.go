@@ -201,6 +201,9 @@ type Recovery struct {
 	// BarrierTimeout ends the first barrier after a recovery; only the mode
 	// sync has barriers. Default 30s.
 	BarrierTimeout time.Duration `spec:"barrier_timeout"`
+	// MemoryWait is how long a trainer waits for memory on a pserver that is at its
+	// --max-memory before it fails the job. 0: for ever. Default 30m.
+	MemoryWait time.Duration `spec:"memory_wait"`
 }
 
 // Run is the section `run`.

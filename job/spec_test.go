@@ -27,7 +27,7 @@ train: {mode: async, passes: 5, batch: 64, shuffle: true, seed: 1, window: 1}
 shards: 4
 queue: {lanes: 64, stall_timeout: 60s, speculate: 7s, max_failures: 3}
 checkpoint: {dir: checkpoints, interval: 30s, keep: 3}
-recovery: {policy: replay, barrier_timeout: 30s}
+recovery: {policy: replay, barrier_timeout: 30s, memory_wait: 10m}
 lease_ttl: 10s
 run: {pservers: 2, trainers: 2}
 `
@@ -54,7 +54,7 @@ func TestFullSpec(t *testing.T) {
 	require.Equal(t, job.Train{Mode: "async", Passes: 5, Batch: 64, Shuffle: true, Seed: 1, Window: 1, Evaluate: "pass", MaxSkipped: 0.01, MaxLossGrowth: 5}, s.Train)
 	require.Equal(t, job.Queue{Lanes: 64, StallTimeout: time.Minute, Speculate: 7 * time.Second, MaxFailures: 3}, s.Queue)
 	require.Equal(t, job.Checkpoint{Dir: "/data/checkpoints", Interval: 30 * time.Second, Keep: 3}, s.Checkpoint)
-	require.Equal(t, job.Recovery{Policy: "replay", BarrierTimeout: 30 * time.Second}, s.Recovery)
+	require.Equal(t, job.Recovery{Policy: "replay", BarrierTimeout: 30 * time.Second, MemoryWait: 10 * time.Minute}, s.Recovery)
 	require.Equal(t, 10*time.Second, s.LeaseTTL)
 	require.Equal(t, job.Run{Pservers: 2, Trainers: 2}, s.Run)
 }
@@ -297,7 +297,7 @@ func TestCanonical(t *testing.T) {
 		`"train":{"mode":"async","passes":1,"batch":64,"shuffle":true,"seed":1,"window":1,"evaluate":"pass","max_skipped":0.01,"max_loss_growth":5},"shards":4,`+
 		`"queue":{"lanes":64,"stall_timeout":"1m0s","speculate":"5s","max_failures":3},`+
 		`"checkpoint":{"dir":"/data/checkpoints","interval":"30s","keep":3},`+
-		`"recovery":{"policy":"replay","barrier_timeout":"30s"},"lease_ttl":"10s","run":{"pservers":2,"trainers":2}}`,
+		`"recovery":{"policy":"replay","barrier_timeout":"30s","memory_wait":"30m0s"},"lease_ttl":"10s","run":{"pservers":2,"trainers":2}}`,
 		string(parse(t, least).JSON()))
 }
 

@@ -21,7 +21,7 @@ func defaults() *Spec {
 		Shards:     4,
 		Queue:      Queue{Lanes: 64, StallTimeout: time.Minute, Speculate: 5 * time.Second, MaxFailures: 3},
 		Checkpoint: Checkpoint{Dir: "checkpoints", Interval: 30 * time.Second, Keep: 3},
-		Recovery:   Recovery{Policy: PolicyReplay, BarrierTimeout: 30 * time.Second},
+		Recovery:   Recovery{Policy: PolicyReplay, BarrierTimeout: 30 * time.Second, MemoryWait: 30 * time.Minute},
 		LeaseTTL:   10 * time.Second,
 		Run:        Run{Pservers: 2, Trainers: 2},
 	}
@@ -137,6 +137,9 @@ func (s *Spec) check(p *problems, o options) {
 	}
 	policies.check(p, "recovery.policy", s.Recovery.Policy)
 	atLeast(p, "recovery.barrier_timeout", s.Recovery.BarrierTimeout, 100*time.Millisecond)
+	if s.Recovery.MemoryWait != 0 {
+		atLeast(p, "recovery.memory_wait", s.Recovery.MemoryWait, time.Second)
+	}
 	atLeast(p, "lease_ttl", s.LeaseTTL, 2*time.Second)
 	between(p, "run.pservers", s.Run.Pservers, 1, 1000)
 	between(p, "run.trainers", s.Run.Trainers, 1, 1000)

@@ -4,6 +4,24 @@ package mutants
 func elastic() []Mutant {
 	return []Mutant{
 		{
+			Name: "rows-beyond-the-limit", Invariant: 10,
+			Breaks: "a pserver makes rows beyond its memory limit",
+			File:   "pserver/memory.go", Old: "m.limit > 0 && used > m.limit", New: "m.limit > 0 && used-bytes > m.limit",
+			Package: "./pserver", Run: "TestMemory",
+		},
+		{
+			Name: "what-was-refused-stays-reserved", Invariant: 9,
+			Breaks: "each push that is refused for want of memory makes the memory less",
+			File:   "pserver/memory.go", Old: "\t\tm.used.Add(-bytes)\n", New: "",
+			Package: "./pserver", Run: "TestMemory",
+		},
+		{
+			Name: "given-away-and-still-counted", Invariant: 9,
+			Breaks: "the memory of shards that were given away is not there for others",
+			File:   "pserver/claims.go", Old: "t.keepers.Go(func() { <-h.done; h.letGo() })", New: "t.keepers.Go(func() { <-h.done })",
+			Package: "./trainer", Run: "TestMemoryLimitIsWaitedOut",
+		},
+		{
 			Name: "overtaken-and-still-there", Invariant: 2,
 			Breaks: "a chunk that was taken over is Pending with two trainers",
 			File:   "etcdqueue/lane.go", Old: "if e.At = e.At.Minus(at); e.At.IsEmpty() {", New: "if e.At.Minus(at).IsEmpty() {",

@@ -235,6 +235,9 @@ func (t *tenure) adopt(v membership.View) {
 		}
 		if h != nil {
 			h.end(errDropped)
+			if next == nil || next.core == nil {
+				t.keepers.Go(func() { <-h.done; h.letGo() })
+			}
 		}
 		table[shard] = next
 	}

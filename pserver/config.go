@@ -27,6 +27,9 @@ const (
 	RecoveryNever  Recovery = "never"
 )
 
+// leastMemory is the smallest limit that makes sense, in bytes.
+const leastMemory = 1 << 20
+
 // DefaultDrain is how long an orderly stop may take.
 const DefaultDrain = 20 * time.Second
 
@@ -67,6 +70,10 @@ type Config struct {
 	// AllowReinit lets a shard of which no listed checkpoint loads begin anew,
 	// instead of stopping the process with exit code 5. What it had is lost.
 	AllowReinit bool
+	// MaxMemory bounds the bytes of tables and of incomplete pushes; 0: no bound.
+	// Pushes that would make rows beyond it are refused, and shards that are known
+	// to take more than is left are neither claimed nor received.
+	MaxMemory int64
 	// Drain bounds an orderly stop; DefaultDrain by default.
 	Drain time.Duration
 }
@@ -84,6 +91,9 @@ func (c *Config) Validate() error {
 	case "", RecoveryAuto, RecoveryAlways, RecoveryNever:
 	default:
 		errs = append(errs, fmt.Errorf("pserver: recovery %q is none of auto, always, never", c.Recovery))
+	}
+	if c.MaxMemory < 0 || c.MaxMemory > 0 && c.MaxMemory < leastMemory {
+		errs = append(errs, fmt.Errorf("pserver: a memory limit of %d bytes is below %d", c.MaxMemory, leastMemory))
 	}
 	if c.Drain < 0 {
 		errs = append(errs, fmt.Errorf("pserver: drain %v is negative", c.Drain))

@@ -36,6 +36,7 @@ type Server struct {
 	log     logrus.FieldLogger
 	metrics *metrics
 	stage   *Stage
+	memory  *Memory
 
 	// sources numbers the streams, for the parts that they stage.
 	sources atomic.Uint64
@@ -61,6 +62,7 @@ type Server struct {
 	address     string
 	state       etcdqueue.State
 	waiting     string
+	fullness    remind.Reminder // of being at the memory limit
 }
 
 // New checks the configuration. It does no I/O.
@@ -70,10 +72,11 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.setDefaults()
 	s := &Server{
-		cfg: cfg, log: cfg.Log.WithField("pserver", cfg.Name), stage: NewStage(0),
+		cfg: cfg, log: cfg.Log.WithField("pserver", cfg.Name), stage: NewStage(stageBytes(cfg.MaxMemory)),
 		saving: make(chan struct{}, runtime.GOMAXPROCS(0)), publisher: checkpoint.NewPublisher(cfg.Store, cfg.Clock),
 		faults: make(chan error, 1), incarnation: uuid.NewString(), waiting: "not started",
 	}
+	s.memory = NewMemory(cfg.MaxMemory, s.stage)
 	s.table.Store(&[]*held{})
 	m, err := newMetrics(cfg.Registerer, s)
 	if err != nil {
@@ -81,6 +84,14 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.metrics = m
 	return s, nil
+}
+
+// stageBytes is how much of a memory limit incomplete pushes may hold.
+func stageBytes(limit int64) int64 {
+	if limit <= 0 {
+		return DefaultStageBytes
+	}
+	return min(DefaultStageBytes, limit/4)
 }
 
 // Run serves the job until it is complete, until ctx ends (an orderly stop:

@@ -103,6 +103,14 @@ func (h *held) end(why error) {
 	h.cancel(why)
 }
 
+// letGo takes the content out of the account of the memory, once the keeper has
+// ended and nobody has taken it over.
+func (h *held) letGo() {
+	if h.core != nil {
+		h.core.Release()
+	}
+}
+
 func (h *held) doing(step string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

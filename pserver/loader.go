@@ -251,5 +251,6 @@ func (l *Loader) Finish() error {
 		s.drop(source)
 	}
 	s.content, s.broken = l.content, nil
+	s.account(0)
 	return nil
 }

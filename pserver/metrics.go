@@ -17,7 +17,7 @@ type metrics struct {
 	server *Server
 
 	// answers counts the sections of answers by code.
-	answers       [wire.Invalid + 1]prometheus.Counter
+	answers       [wire.Full + 1]prometheus.Counter
 	messages      prometheus.Counter
 	receivedBytes prometheus.Counter
 	malformed     prometheus.Counter
@@ -126,6 +126,11 @@ var ageDesc = shardDesc("checkpoint_age_seconds", "Age of the newest checkpoint 
 
 var stagedDesc = prometheus.NewDesc(namespace+"staged_bytes", "Bytes held by pushes of which parts are missing.", nil, nil)
 
+var (
+	memoryDesc = prometheus.NewDesc(namespace+"memory_bytes", "Memory of tables and incomplete pushes, which counts against the limit.", nil, nil)
+	limitDesc  = prometheus.NewDesc(namespace+"memory_limit_bytes", "Limit of the memory; 0: none.", nil, nil)
+)
+
 func shardDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc(namespace+"shard_"+name, help, []string{"shard"}, nil)
 }
@@ -144,12 +149,16 @@ func (m *metrics) Describe(to chan<- *prometheus.Desc) {
 	}
 	to <- ageDesc
 	to <- stagedDesc
+	to <- memoryDesc
+	to <- limitDesc
 }
 
 // Collect implements prometheus.Collector.
 func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	st := m.server.Status()
 	to <- prometheus.MustNewConstMetric(stagedDesc, prometheus.GaugeValue, float64(st.StagedBytes))
+	to <- prometheus.MustNewConstMetric(memoryDesc, prometheus.GaugeValue, float64(st.MemoryBytes))
+	to <- prometheus.MustNewConstMetric(limitDesc, prometheus.GaugeValue, float64(st.MaxMemory))
 	for _, s := range st.Shards {
 		label := strconv.Itoa(s.Shard)
 		for _, g := range shardGauges {

@@ -60,10 +60,15 @@ func (t *tenure) restore(ctx context.Context, h *held) error {
 }
 
 func (t *tenure) load(ctx context.Context, h *held) (source string, err error) {
-	core, err := NewShard(t.job.Parameters, h.shard, t.job.Spec.Queue.Lanes, ShardOptions{Policy: t.policy(), Stage: t.stage})
+	core, err := NewShard(t.job.Parameters, h.shard, t.job.Spec.Queue.Lanes, ShardOptions{Policy: t.policy(), Stage: t.stage, Memory: t.memory})
 	if err != nil {
 		return "", fmt.Errorf("make shard %d: %w", h.shard, err)
 	}
+	defer func() {
+		if err != nil {
+			core.Release()
+		}
+	}()
 	for {
 		h.doing("loading a checkpoint")
 		source, err = t.loadInto(ctx, h, core)

@@ -284,9 +284,22 @@ func (x *exchanger) failed(h *held, err error) {
 	case errors.Is(err, ErrBroken):
 		h.nudge() // the keeper fails the job
 		x.refuse(wire.Failed, 0, err.Error())
+	case errors.Is(err, ErrMemory):
+		x.full(h, err)
 	default: // ErrInvalid, ErrParts, ErrTooLarge
 		x.refuse(wire.Invalid, 0, err.Error())
 	}
+}
+
+// full answers a push for which there is no memory.
+func (x *exchanger) full(h *held, err error) {
+	x.mu.Lock()
+	due := x.fullness.Due(x.cfg.Clock.Now())
+	x.mu.Unlock()
+	if due {
+		x.logOf(h).WithError(err).Warn("at the memory limit: no new rows; another pserver, or a higher --max-memory, makes room")
+	}
+	x.refuse(wire.Full, 0, err.Error())
 }
 
 func (x *exchanger) close() {

@@ -19,6 +19,9 @@ type ShardOptions struct {
 	// process together. Nil gives the shard one of its own with the default
 	// limit.
 	Stage *Stage
+	// Memory is the account of all the shards of a process. Nil gives the shard
+	// one of its own without limit.
+	Memory *Memory
 }
 
 // Shard is one of the S parts of every parameter, with optimizer state and
@@ -35,6 +38,7 @@ type Shard struct {
 	params params
 	policy ledger.Policy
 	stage  *Stage
+	memory *Memory
 
 	mu         sync.Mutex
 	content    *content
@@ -44,6 +48,10 @@ type Shard struct {
 	spare      *stagedPush
 	// pushes numbers the pushes that are checked, to mark what each has named.
 	pushes uint64
+	// accounted is what the shard takes by the memory's account; after its release
+	// it takes nothing.
+	accounted int64
+	released  bool
 	// rows is scratch: the row numbers of the keys of one request.
 	rows []uint32
 }
@@ -69,12 +77,16 @@ func NewShard(p job.Parameters, shard, lanes int, o ShardOptions) (*Shard, error
 	}
 	s := &Shard{
 		number: shard, lanes: lanes, job: p, params: list,
-		policy: o.Policy, stage: o.Stage, staged: map[uint64]*stagedPush{},
+		policy: o.Policy, stage: o.Stage, memory: o.Memory, staged: map[uint64]*stagedPush{},
 	}
 	if s.stage == nil {
 		s.stage = NewStage(0)
 	}
+	if s.memory == nil {
+		s.memory = NewMemory(0, s.stage)
+	}
 	s.content = s.newContent()
+	s.account(0)
 	return s, nil
 }
 
@@ -136,8 +148,7 @@ func (s *Shard) push(p *wire.PushData) (Outcome, error) {
 		}
 		if fault != optimizer.OK {
 			d = d.Skip()
-		} else if err := s.apply(p, s.content.ledger.Counted()+d.Lost); err != nil {
-			s.broken = err
+		} else if err := s.change(p, s.content.ledger.Counted()+d.Lost); err != nil {
 			return Outcome{}, err
 		}
 	}
@@ -145,6 +156,17 @@ func (s *Shard) push(p *wire.PushData) (Outcome, error) {
 	out := s.outcome(&p.Meta, d.Verdict)
 	out.Lost = d.Lost
 	return out, nil
+}
+
+// change applies what check has validated, if there is memory for it.
+func (s *Shard) change(p *wire.PushData, batches int64) error {
+	reserved, err := s.grow(p)
+	if err != nil {
+		return err
+	}
+	s.broken = s.apply(p, batches)
+	s.account(reserved)
+	return s.broken
 }
 
 func (s *Shard) outcome(m *wire.Meta, v ledger.Verdict) Outcome {
@@ -381,14 +403,13 @@ func (s *Shard) Stats() ShardStats {
 	for i := range s.params {
 		if t := s.content.tables[i]; t != nil {
 			st.Rows += int64(t.rows.N)
-			st.Bytes += t.bytes()
 			continue
 		}
 		for b := range s.content.dense[i].at {
 			st.Elements += int64(s.content.dense[i].at[b].n)
 		}
-		st.Bytes += s.content.dense[i].words * 4
 	}
+	st.Bytes = s.bytes()
 	return st
 }
 

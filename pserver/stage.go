@@ -190,6 +190,9 @@ func (s *Shard) keep(source uint64, st *stagedPush, p *wire.PushData) error {
 	if limit := s.stage.limit + s.denseBytes(); st.bytes+bytes > limit {
 		return fmt.Errorf("%w: its parts hold more than %d bytes", ErrTooLarge, limit)
 	}
+	if m := s.memory; m.limit > 0 && m.room() < bytes {
+		return &MemoryError{Used: m.Used(), Limit: m.limit, Need: bytes}
+	}
 	st.bytes += bytes
 	s.stage.add(source, bytes)
 	st.push.Dense = appendBlocks(st.push.Dense, p.Dense)

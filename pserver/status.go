@@ -22,8 +22,12 @@ type Status struct {
 	// Registered: the process is a member, and its lease has not ended yet.
 	Registered bool `json:"registered"`
 	// Waiting says what the process waits for; empty while it serves.
-	Waiting     string        `json:"waiting,omitempty"`
-	StagedBytes int64         `json:"staged_bytes"`
+	Waiting     string `json:"waiting,omitempty"`
+	StagedBytes int64  `json:"staged_bytes"`
+	// MemoryBytes is what counts against MaxMemory, staged bytes included; 0: no
+	// limit.
+	MemoryBytes int64         `json:"memory_bytes"`
+	MaxMemory   int64         `json:"max_memory"`
 	Shards      []ShardStatus `json:"shards"`
 }
 
@@ -69,7 +73,7 @@ func (s *Server) Status() Status {
 		st.Job, st.UUID = s.job.Spec.Job, s.job.UUID.String()
 	}
 	s.mu.Unlock()
-	st.StagedBytes = s.stage.Held()
+	st.StagedBytes, st.MemoryBytes, st.MaxMemory = s.stage.Held(), s.memory.Used(), s.memory.Limit()
 	for _, h := range *s.table.Load() {
 		if h != nil {
 			st.Shards = append(st.Shards, s.shardStatus(h))

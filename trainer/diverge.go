@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"starfish/etcdqueue"
-	"starfish/internal/clock"
 	"starfish/internal/wire"
 	"starfish/job"
 	"starfish/pserver/client"
@@ -108,21 +107,9 @@ func (w *worker) broken(ctx context.Context, err error, pushed []pushedItem) err
 // has no say.
 func (w *worker) diverged(ctx context.Context, c culprit, why string) error {
 	// What has failed may have ended the round, and with it ctx, already.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	explain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
-	reason := "training diverged: " + why + w.explain(ctx, c)
-	for attempt := 0; ; attempt++ {
-		err := w.queue.Finish(ctx, etcdqueue.PhaseFailed, reason, nil, w.registered)
-		if err == nil || errors.Is(err, etcdqueue.ErrPhase) {
-			return job.Exitf(job.ExitFailure, "%s", reason)
-		}
-		if !retryable(err) || errors.Is(err, etcdqueue.ErrGuard) {
-			return err
-		}
-		if err := clock.Sleep(ctx, w.clock, backOff(attempt)); err != nil {
-			return err
-		}
-	}
+	return w.failJob(ctx, "training diverged: "+why+w.explain(explain, c))
 }
 
 // shownValues is how many of a batch's largest values are named.

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func (r *round) confirm(ctx context.Context) error {
 	if len(tasks) == 0 {
 		return nil
 	}
-	err := r.w.queue.Touch(ctx, tasks, "repair")
+	err := r.w.queue.Touch(ctx, tasks, cmp.Or(r.w.full.what, "repair"))
 	var stale *etcdqueue.StaleError
 	if errors.As(err, &stale) {
 		r.w.log.WithField("chunks", len(stale.Tasks)).Warn("chunks were given to another trainer")

@@ -48,6 +48,9 @@ type worker struct {
 	watcher    *watcher
 	// fixedTake is how many chunks a take asks for; 0: about a second's work.
 	fixedTake int
+	// full is the wait for memory, fullTold when it was logged.
+	full     fullness
+	fullTold remind.Reminder
 
 	mu   sync.Mutex
 	pace pace
@@ -118,6 +121,13 @@ func (w *worker) run(ctx context.Context) error {
 		if err == nil || !retryable(err) {
 			return err
 		}
+		if full := isFull(err); full != nil {
+			if err := w.awaitRoom(ctx, full); err != nil {
+				return err
+			}
+			continue
+		}
+		w.full = fullness{}
 		if after, _, _ := w.hand.progress(); after != before {
 			attempt = 0
 			trouble.Over(w.clock.Now())

@@ -4,8 +4,11 @@ package main
 
 import (
 	"context"
+	"math"
 	"os"
+	"runtime/debug"
 
+	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
 	"starfish/internal/admin"
@@ -35,11 +38,28 @@ func command() *cobra.Command {
 	fs.StringVar(&cfg.Advertise, "advertise", "", "host:port that trainers dial (default: the host's name and the listener's port)")
 	fs.StringVar(&recovery, "recovery", string(pserver.RecoveryAuto), "one-barrier recovery mode of synchronous training: auto, always or never")
 	fs.StringVar(&cfg.CheckpointDir, "checkpoint-dir", "", "directory of the checkpoints (default: the spec's checkpoint.dir)")
+	fs.Var((*cli.Size)(&cfg.MaxMemory), "max-memory", "most memory for tables and incomplete pushes, for example 4GiB; more rows are refused (default: no limit)")
 	fs.BoolVar(&cfg.AllowReinit, "allow-reinit", false, "let a shard of which no listed checkpoint loads begin anew (else exit 5)")
 	return c
 }
 
+// collect makes the garbage collector keep the process near its memory limit:
+// without that it lets the heap grow to twice what is in use. GOMEMLIMIT, where it is set,
+// stays as it is.
+func collect(log logrus.FieldLogger, limit int64) {
+	set := debug.SetMemoryLimit(-1)
+	switch {
+	case limit == 0:
+	case set == math.MaxInt64:
+		debug.SetMemoryLimit(limit + limit/4 + 64<<20)
+	case set < limit+limit/10:
+		log.WithFields(logrus.Fields{"GOMEMLIMIT": set, "max_memory": limit}).
+			Warn("GOMEMLIMIT is hardly above --max-memory: near the limit the garbage collector will be busy all the time")
+	}
+}
+
 func run(ctx context.Context, d *cli.Daemon, cfg pserver.Config, st store.Store) error {
+	collect(d.Log, cfg.MaxMemory)
 	registry := admin.NewRegistry()
 	cfg.Store, cfg.Name, cfg.Takeover = st, d.Name, d.Takeover
 	cfg.Log, cfg.Registerer, cfg.Version = d.Log, registry, cli.Version()

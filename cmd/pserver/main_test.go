@@ -24,6 +24,7 @@ func TestUsage(t *testing.T) {
 		"no etcd":        {[]string{"--job", "j"}, "--etcd-endpoints is missing"},
 		"misspelt flag":  {[]string{"--jbo", "j"}, "unknown flag: --jbo"},
 		"extra argument": {[]string{"now"}, `unexpected argument "now"`},
+		"no size":        {[]string{"--job", "j", "--max-memory", "4 elephants"}, "4 elephants"},
 		"no such spec":   {[]string{"--spec", "/absent.yaml"}, "/absent.yaml"},
 	}
 	for name, c := range cases {

@@ -36,6 +36,9 @@ func (r *runner) processes(endpoints []string) ([]supervise.Process, error) {
 	if r.opts.reinit {
 		pserverArgs = append(pserverArgs, "--allow-reinit")
 	}
+	if limit := r.opts.maxMemory.String(); limit != "" {
+		pserverArgs = append(pserverArgs, "--max-memory", limit)
+	}
 	add(kindPserver, pserver, r.spec.Run.Pservers, pserverArgs...)
 	add(kindTrainer, trainers, r.spec.Run.Trainers, r.specArgs()...)
 	return procs, nil

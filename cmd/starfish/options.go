@@ -40,6 +40,7 @@ type options struct {
 	chaosSeed  uint64
 	failedOK   bool
 	reinit     bool
+	maxMemory  cli.Size
 	pserverBin string
 	trainerBin string
 
@@ -86,6 +87,7 @@ func (o *options) register(c *cobra.Command) {
 	fs.Uint64Var(&o.chaosSeed, "chaos-seed", 1, "seed of --chaos")
 	fs.BoolVar(&o.failedOK, "allow-failed-chunks", false, "exit 0 even if chunks were quarantined (else 7)")
 	fs.BoolVar(&o.reinit, "allow-reinit", false, "let a shard of which no checkpoint loads begin anew (else exit 5)")
+	fs.Var(&o.maxMemory, "max-memory", "most memory of each pserver for tables and incomplete pushes, for example 4GiB (default: no limit)")
 	fs.StringVar(&o.pserverBin, "pserver-binary", "", "program of the pservers (default: pserver beside starfish)")
 	fs.StringVar(&o.trainerBin, "trainer-binary", "", "program of the trainers, such as one with models of its own\n(default: trainer beside starfish)")
 	o.Etcd.Register(fs)

@@ -103,6 +103,8 @@ const (
 	Failed
 	// Invalid: the section does not fit the job's parameters.
 	Invalid
+	// Full: the push would create rows for which its pserver has no memory left.
+	Full
 	codes // their number
 )
 
@@ -168,5 +170,5 @@ func (c Code) String() string {
 
 var codeNames = [codes]string{
 	"ok", "staged", "applied", "duplicate", "skipped", "go back", "stale",
-	"wrong owner", "paused", "unloaded", "failed", "invalid",
+	"wrong owner", "paused", "unloaded", "failed", "invalid", "full",
 }

@@ -61,8 +61,8 @@ type Identity struct {
 	Shards map[int]int64
 }
 
-// FaultError ends a call, and the session with it unless Code is GoBack or
-// Stale. The trainer then takes a new session and repairs.
+// FaultError ends a call, and the session with it unless Code is GoBack, Stale or
+// Full. The trainer then takes a new session and repairs.
 type FaultError struct {
 	Shard int
 	// Pserver is the name of the shard's owner in the session's view.

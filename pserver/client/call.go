@@ -31,7 +31,7 @@ func newCall(s *Session, push *Batch, meta PushMeta, pull *Batch) *Call {
 }
 
 // Wait waits for all answers: nil, *FaultError or the context's cause. Only
-// after nil, or a *FaultError whose code is GoBack or Stale, may the batches be
+// after nil, or a *FaultError whose code is GoBack, Stale or Full, may the batches be
 // touched; otherwise the session has to be closed first.
 func (c *Call) Wait(ctx context.Context) error {
 	select {

@@ -155,7 +155,7 @@ func (p *peer) answer(c *Call, s *section, a *wire.ShardResponse, items [][]floa
 	switch {
 	case a.Shard != s.shard:
 		return p.fault(fmt.Errorf("an answer of shard %d instead of %d", a.Shard, s.shard))
-	case a.Code == wire.GoBack || a.Code == wire.Stale:
+	case a.Code == wire.GoBack || a.Code == wire.Stale || a.Code == wire.Full:
 		c.refused(f)
 		return nil
 	case a.Code.Refused():

@@ -159,7 +159,7 @@ func (s *Session) broken(f *FaultError) {
 // every shard. Every shard gets the push, empty where it has nothing to add.
 //
 // It returns before the servers have answered: the batches must not be touched
-// until Wait of the call has returned nil or a refusal (GoBack, Stale), or the
+// until Wait of the call has returned nil or a refusal (GoBack, Stale, Full), or the
 // session is closed. A further Exchange may be made before; calls are handled
 // in order. With inFlight calls under way it waits for the oldest.
 func (s *Session) Exchange(ctx context.Context, push *Batch, meta PushMeta, pull *Batch) (*Call, error) {

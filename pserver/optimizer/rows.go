@@ -118,6 +118,25 @@ func (t *Rows) Bytes() int64 {
 	return 4 * (int64(len(t.Blocks))*int64(t.Stride)<<t.Shift + int64(len(t.slab)))
 }
 
+// Growth is how many bytes more Bytes will be after so many rows have been added.
+func (t *Rows) Growth(more int) int64 {
+	size := t.Stride << t.Shift
+	blocks, words, left := len(t.Blocks), 0, len(t.slab)/size
+	for need := (t.N+more+1<<t.Shift-1)>>t.Shift - blocks; need > 0; need-- {
+		switch {
+		case left > 0:
+			left--
+		case blocks < slabFrom || 2*size > slabWords:
+			words += size
+		default:
+			left = slabWords/size - 1
+			words += slabWords / size * size
+		}
+		blocks++
+	}
+	return 4 * int64(words)
+}
+
 // Append appends the words of n rows, from a row on, as they lie in memory.
 func (t *Rows) Append(to []float32, first, n uint32) []float32 {
 	for n > 0 {
