@@ -107,6 +107,23 @@ func (s *Server) shardStatus(h *held) ShardStatus {
 	return st
 }
 
+// Has tells whether a shard that this process owns under an incarnation and a
+// generation has finished a chunk; known is false if it owns none such, or has not
+// loaded it yet. It is for who audits a job from inside the process, and asks
+// nobody.
+func (s *Server) Has(incarnation string, shard int, generation int64, pass int, rank int64) (finished, known bool) {
+	table := *s.table.Load()
+	if shard >= len(table) || table[shard] == nil {
+		return false, false
+	}
+	h := table[shard]
+	if h.generation != generation || h.member.Incarnation() != incarnation || !h.loaded.Load() {
+		return false, false
+	}
+	finished, _ = h.core.Progress(pass, rank)
+	return finished, true
+}
+
 func errorText(err error) string {
 	if err == nil {
 		return ""

@@ -56,6 +56,8 @@ type cluster struct {
 	hosts int
 	// latency is the time that a message between two processes takes.
 	latency time.Duration
+	// diskLatency is the time that an operation on the disk takes.
+	diskLatency time.Duration
 	// models replace the built-in ones.
 	models map[string]trainer.Builder
 	// started, if not nil, is told of the end of each process instead of ends.
@@ -232,7 +234,7 @@ func (c *cluster) start(p *process, run func(ctx context.Context) error) *proces
 func (c *cluster) pserver(name string, change ...func(*pserver.Config)) *process {
 	p := c.host(name)
 	cfg := pserver.Config{
-		Store: store.Prefixed(p.client, c.prefix()), Network: c.net.Host(p.host), FS: processDisk{c.disk, p},
+		Store: store.Prefixed(p.client, c.prefix()), Network: c.net.Host(p.host), FS: processDisk{c.disk, p, c.diskLatency},
 		Log: c.logger(), Name: name, Clock: &p.clock,
 	}
 	for _, f := range change {

@@ -104,14 +104,18 @@ func (t *processTimer) Stop() bool {
 }
 
 // processDisk is the disk as one process has it: a frozen process does nothing
-// with it, and a dead one neither.
+// with it, and a dead one neither. Each operation takes its time.
 type processDisk struct {
 	checkpoint.FS
-	p *process
+	p       *process
+	latency time.Duration
 }
 
-// ready waits until the process is not frozen.
+// ready waits until the process is not frozen, and for the disk.
 func (d processDisk) ready() error {
+	if d.latency > 0 {
+		time.Sleep(d.latency)
+	}
 	d.p.clock.await()
 	d.p.mu.Lock()
 	defer d.p.mu.Unlock()

@@ -23,6 +23,7 @@ var faults = map[string]func(p *plague){
 	"double":     (*plague).double,
 	"pause":      (*plague).pause,
 	"clock jump": (*plague).jump,
+	"zombie":     (*plague).zombie,
 	"join":       func(p *plague) { p.join(p.role()) },
 	"leave": func(p *plague) {
 		proc := p.retired()
@@ -152,6 +153,30 @@ func (p *plague) jump() {
 	}
 	p.line(proc.host, "its clock jumps by %v", by)
 	proc.clock.jump(by)
+}
+
+// zombie makes a pserver outlive its lease: it is cut off from the store for longer
+// than that lives, its clock stands still, and in half of the cases no trainer
+// hears meanwhile who owns its shards now.
+func (p *plague) zombie() {
+	all := p.those("pserver")
+	proc, d := all[p.r.IntN(len(all))], p.spec.LeaseTTL+p.some(p.spec.LeaseTTL)
+	p.line(proc.host, "is a zombie for %v", d)
+	proc.clock.jump(-d)
+	p.cutOff(d, proc)
+	var held []*process
+	if p.r.IntN(2) == 0 {
+		held = p.those("trainer")
+	}
+	for _, t := range held {
+		t.client.HoldWatches(true)
+	}
+	p.after(d, func() {
+		proc.clock.jump(d)
+		for _, t := range held {
+			t.client.HoldWatches(false)
+		}
+	})
 }
 
 // part cuts a pserver and another process off from each other, or one way.

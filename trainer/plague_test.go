@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"starfish/job"
+	"starfish/pserver"
 	"starfish/trainer"
 )
 
@@ -29,6 +30,8 @@ type plague struct {
 	struck   map[string]int
 	// over is when the last effect of a fault that has struck ends.
 	over time.Time
+	// served, if not nil, is told of each pserver.
+	served func(*pserver.Server)
 	// watchdog, if not nil, tells what is wrong with the job, at any time.
 	watchdog func() error
 	// line notes an event in a timeline.
@@ -57,6 +60,9 @@ func (p *plague) begin(name string, change ...func(*trainer.Config)) {
 	}
 	if strings.HasPrefix(name, "pserver") {
 		p.running[name] = p.pserver(name)
+		if p.served != nil {
+			p.served(p.running[name].server)
+		}
 	} else {
 		p.running[name] = p.trainer(name, change...)
 	}

@@ -91,6 +91,9 @@ func newSimulation(c *cluster, seed uint64) (*plague, []fault) {
 	if r.IntN(2) == 0 { // chunks go to others although their trainers live
 		c.spec.Queue.StallTimeout = time.Duration(1+r.IntN(3)) * time.Second
 	}
+	if r.IntN(2) == 0 { // work goes on between the cut of a save and its end
+		c.diskLatency = time.Duration(1 + r.Int64N(int64(pause/20)))
+	}
 	list := chosen(plan(r, 4+r.IntN(12), pause), *onlyFaults)
 	c.net.Record()
 	skew := rand.New(rand.NewPCG(seed, 9))

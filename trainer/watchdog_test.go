@@ -31,16 +31,26 @@ type watchdog struct {
 	history   *history.History     // nil before the job is created
 	neglected map[string]time.Time // since when an entry has had no registered owner
 
-	mu    sync.Mutex
-	wrong error
-	job   job.Job
+	mu      sync.Mutex
+	wrong   error
+	job     job.Job
+	servers []*pserver.Server
+	lanes   map[string]etcdqueue.Lane
 }
 
 // guard sets a watchdog on the job, before it is created.
 func (p *plague) guard() {
-	w := &watchdog{plague: p, began: time.Now(), neglected: map[string]time.Time{}}
+	w := &watchdog{plague: p, began: time.Now(), neglected: map[string]time.Time{}, lanes: map[string]etcdqueue.Lane{}}
+	p.served = w.serves
 	p.store.Observe(w.see)
 	p.watchdog = w.look
+}
+
+// serves notes a pserver.
+func (w *watchdog) serves(s *pserver.Server) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.servers = append(w.servers, s)
 }
 
 // see is told of each revision, under the lock of the store.
@@ -74,9 +84,46 @@ func (w *watchdog) judge(events []store.Event) error {
 		return err
 	}
 	for _, e := range events {
-		if strings.HasPrefix(e.KV.Key, "checkpoints/") && !e.Deleted {
-			if err := w.loads(e.KV); err != nil {
-				return fmt.Errorf("%s: %w", e.KV.Key, err)
+		var err error
+		switch {
+		case strings.HasPrefix(e.KV.Key, "checkpoints/") && !e.Deleted:
+			err = w.loads(e.KV)
+		case strings.HasPrefix(e.KV.Key, "queue/"):
+			err = w.completed(e)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.KV.Key, err)
+		}
+	}
+	return nil
+}
+
+// completed tells which chunk has become Complete that an owner of this moment has
+// not finished, as far as that owner lives.
+func (w *watchdog) completed(e store.Event) error {
+	was := w.lanes[e.KV.Key]
+	var now etcdqueue.Lane
+	if !e.Deleted {
+		if err := json.Unmarshal(e.KV.Value, &now); err != nil {
+			return err
+		}
+	}
+	w.lanes[e.KV.Key] = now
+	var pass, lane int
+	if _, err := fmt.Sscanf(e.KV.Key, "queue/%d/%d", &pass, &lane); err != nil {
+		return err
+	}
+	for position := range now.Complete.Minus(was.Complete).All() {
+		rank := position*int64(w.spec.Queue.Lanes) + int64(lane)
+		for shard, o := range w.history.View().Shards {
+			if !o.Owned() {
+				return fmt.Errorf("position %d became Complete while shard %d had no owner", position, shard)
+			}
+			for _, s := range w.servers {
+				if finished, known := s.Has(o.Incarnation, shard, o.Generation, pass, rank); known && !finished {
+					return fmt.Errorf("position %d became Complete, and %s, who owns shard %d with generation %d, has not finished it",
+						position, o.Name, shard, o.Generation)
+				}
 			}
 		}
 	}
