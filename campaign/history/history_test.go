@@ -51,6 +51,14 @@ func lane(t *testing.T, pending string, token int64, complete string, batches in
 		todo.String(), entries, complete, batches)))
 }
 
+// overtaken is the lane of which somebody else has taken a chunk over, if it says so.
+func overtaken(t *testing.T, speculated int) store.Event {
+	t.Helper()
+	return put(t, "queue/000000/0000", []byte(fmt.Sprintf(
+		`{"v":1,"todo":"","pending":[{"at":"1-3","owner":"t","incarnation":"i","token":5,"beat":1},{"at":"0","owner":"u","incarnation":"j","token":7,"beat":1}],`+
+			`"complete":"","failed":"","again":"","batches":0,"records":0,"takes":0,"requeued":0,"reopened":0,"speculated":%d}`, speculated)))
+}
+
 // registered is pserver p, under an incarnation.
 func registered(t *testing.T, incarnation string) store.Event {
 	t.Helper()
@@ -107,6 +115,8 @@ func TestHistory(t *testing.T) {
 		"a token that was":                    {revisions: [][]store.Event{{training}, {lane(t, "0", 5, "", 0)}, {lane(t, "", 0, "", 0)}, {lane(t, "0", 5, "", 0)}}, wrong: "has token 5"},
 		"an entry grows":                      {revisions: [][]store.Event{{training}, {lane(t, "0", 5, "", 0)}, {lane(t, "0-1", 5, "", 0)}}, wrong: "has grown"},
 		"a Complete chunk is taken":           {revisions: [][]store.Event{{training}, {taken}, {done}, {lane(t, "0", 6, "1-3", 4), phase(etcdqueue.PhaseTraining, 0)}}, wrong: "not all of them were Todo"},
+		"a chunk is overtaken":                {revisions: [][]store.Event{{training}, {taken}, {overtaken(t, 1)}}},
+		"a chunk is taken from another":       {revisions: [][]store.Event{{training}, {taken}, {overtaken(t, 0)}}, wrong: "not all of them were Todo"},
 		"sums go back":                        {revisions: [][]store.Event{{training}, {taken}, {lane(t, "1-3", 5, "0", 2)}, {lane(t, "2-3", 5, "0-1", 1)}}, wrong: "went back"},
 		"a lane goes above the floor":         {revisions: [][]store.Event{{training}, {taken}, {gone("queue/000000/0000")}}, wrong: "above the floor"},
 		"a lane goes below the floor":         {revisions: [][]store.Event{{training}, listed, {taken}, {done}, {second}, {floor, gone("queue/000000/0000")}}},
