@@ -22,6 +22,18 @@ func elastic() []Mutant {
 			Package: "./trainer", Run: "TestMemoryLimitIsWaitedOut",
 		},
 		{
+			Name: "back-off-beside-the-watch", Invariant: 9,
+			Breaks: "a trainer sits out its back-off although the shard has a new owner",
+			File:   "pserver/client/client.go", Old: "if faults <= 0 || v.Revision == 0 {", New: "if true {",
+			Package: "./trainer", Run: "TestTrainersGoOnAtOnce",
+		},
+		{
+			Name: "a-restore-is-asked-after-again-and-again", Invariant: 9,
+			Breaks: "a trainer asks for a shard that is being restored with longer and longer pauses",
+			File:   "pserver/server.go", Old: "\ts.awaitServed(ctx, ref.Generation, h)\n", New: "",
+			Package: "./trainer", Run: "TestTrainersGoOnAtOnce",
+		},
+		{
 			Name: "overtaken-and-still-there", Invariant: 2,
 			Breaks: "a chunk that was taken over is Pending with two trainers",
 			File:   "etcdqueue/lane.go", Old: "if e.At = e.At.Minus(at); e.At.IsEmpty() {", New: "if e.At.Minus(at).IsEmpty() {",

@@ -45,6 +45,7 @@ type held struct {
 	ctx    context.Context // the ownership's life
 	cancel context.CancelCauseFunc
 	done   chan struct{}
+	served chan struct{} // closed when serving is true
 	nudged chan struct{}
 
 	// For the keeper alone.
@@ -78,7 +79,7 @@ type lastSave struct {
 func newHeld(t *tenure, shard int, claim membership.Owner) *held {
 	h := &held{
 		shard: shard, generation: claim.Generation, claim: claim, member: t.member, fresh: true,
-		done: make(chan struct{}), nudged: make(chan struct{}, 1), step: "claimed",
+		done: make(chan struct{}), served: make(chan struct{}), nudged: make(chan struct{}, 1), step: "claimed",
 	}
 	h.ok = h.owns
 	h.ctx, h.cancel = context.WithCancelCause(t.hold)

@@ -43,6 +43,7 @@ func (t *tenure) restore(ctx context.Context, h *held) error {
 	h.core.SetGeneration(h.generation)
 	h.loaded.Store(true)
 	h.serving.Store(true)
+	close(h.served)
 	took := t.cfg.Clock.Now().Sub(began)
 	h.mu.Lock()
 	h.recovered = took

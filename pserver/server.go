@@ -309,7 +309,7 @@ func (x *exchanger) close() {
 }
 
 // Progress says how far shards are with chunks.
-func (s *service) Progress(_ context.Context, r *pb.ProgressRequest) (*pb.ProgressResponse, error) {
+func (s *service) Progress(ctx context.Context, r *pb.ProgressRequest) (*pb.ProgressResponse, error) {
 	s.mu.Lock()
 	mine := s.job != nil && string(r.Job) == string(s.job.UUID[:])
 	s.mu.Unlock()
@@ -325,13 +325,32 @@ func (s *service) Progress(_ context.Context, r *pb.ProgressRequest) (*pb.Progre
 		if mine && int(ref.Shard) < len(table) {
 			h = table[ref.Shard]
 		}
-		res.Shards = append(res.Shards, s.progress(ref, h, r.Chunks))
+		res.Shards = append(res.Shards, s.progress(ctx, ref, h, r.Chunks))
 	}
 	return res, nil
 }
 
-func (s *service) progress(ref *pb.ShardRef, h *held, chunks []*pb.ChunkRef) *pb.ShardProgress {
+// restoreTime is how long a question about progress waits for a shard that is being
+// restored, so that trainers go on at once when it is there.
+const restoreTime = time.Second
+
+func (s *service) awaitServed(ctx context.Context, generation int64, h *held) {
+	if code, _ := s.refusal(generation, h); code != wire.Unloaded {
+		return
+	}
+	timer := s.cfg.Clock.Timer(restoreTime)
+	defer timer.Stop()
+	select {
+	case <-h.served:
+	case <-h.ctx.Done():
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+}
+
+func (s *service) progress(ctx context.Context, ref *pb.ShardRef, h *held, chunks []*pb.ChunkRef) *pb.ShardProgress {
 	p := &pb.ShardProgress{Shard: ref.Shard, Generation: ref.Generation}
+	s.awaitServed(ctx, ref.Generation, h)
 	code, reason := s.refusal(ref.Generation, h)
 	if code == wire.OK {
 		for _, c := range chunks {

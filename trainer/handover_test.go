@@ -3,6 +3,7 @@ package trainer_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,4 +138,39 @@ func (c *cluster) comeAndGo(r *rand.Rand) {
 			c.t.Fatalf("%d processes have not ended; the store holds:\n%s", c.n, c.dump())
 		}
 	}
+}
+
+// A hand-over whose save and load take their time costs the trainers no more than
+// that: they learn of the new owner by their watch, and ask it how far it is while it
+// restores, so that they go on in the moment in which it serves.
+func TestTrainersGoOnAtOnce(t *testing.T) {
+	file, seen := records(t, 2000)
+	synctest.Test(t, func(t *testing.T) {
+		c := slowCluster(t, file, 40)
+		c.latency = 2 * time.Millisecond
+		c.spec.Shards, c.spec.Run.Pservers = 1, 1
+		slow := ""
+		c.disk.now().SetHook(func(op, name string) error {
+			if op == slow && strings.Contains(name, ".ckpt") {
+				time.Sleep(900 * time.Millisecond)
+			}
+			return nil
+		})
+		owner := c.pserver("pserver-0")
+		c.trainer("trainer-0")
+		c.until("some work", func() bool { return c.totals().Complete > 4 })
+		for i := range 4 {
+			next := c.pserver(fmt.Sprintf("pserver-%d", i+1))
+			c.until("it is there", func() bool { return next.server.Status().Registered })
+			slow = []string{"create", "open"}[i%2] // the save, the load
+			owner.cancel()
+			c.until("it serves", func() bool { return serves(next) == 1 })
+			before, served := batches(next), time.Now()
+			c.until("it is used", func() bool { return batches(next) > before })
+			require.Less(t, time.Since(served), 100*time.Millisecond)
+			owner = next
+		}
+		c.wait()
+		c.exact(2000, seen)
+	})
 }

@@ -170,12 +170,13 @@ func (c *Client) unowned(v membership.View) []int {
 // Connect returns a session whose shards all serve. It tries until it succeeds
 // or ctx ends, with growing pauses while sessions keep breaking.
 func (c *Client) Connect(ctx context.Context) (*Session, error) {
+	var v membership.View
 	for {
-		if err := c.backOff(ctx, c.faults.Load()); err != nil {
+		if err := c.pause(ctx, v); err != nil {
 			return nil, err
 		}
-		v, err := c.find(ctx)
-		if err != nil {
+		var err error
+		if v, err = c.find(ctx); err != nil {
 			return nil, err
 		}
 		s, err := c.try(ctx, v)
@@ -212,8 +213,62 @@ func (c *Client) backOff(ctx context.Context, faults int32) error {
 	if faults <= 0 {
 		return context.Cause(ctx)
 	}
+	return clock.Sleep(ctx, c.c.Clock, backOffTime(faults))
+}
+
+func backOffTime(faults int32) time.Duration {
 	pause := min(lastBackoff, firstBackoff<<min(faults-1, 16))
-	return clock.Sleep(ctx, c.c.Clock, pause/2+rand.N(pause/2))
+	return pause/2 + rand.N(pause/2)
+}
+
+// pause is backOff after the faults so far, but ends, and forgets them, when shards
+// have other owners than in v, which was tried last: those may serve.
+func (c *Client) pause(ctx context.Context, v membership.View) error {
+	faults := c.faults.Load()
+	if faults <= 0 || v.Revision == 0 {
+		return c.backOff(ctx, faults)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	moved := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		for next := range membership.WatchView(ctx, c.c.Store, v) {
+			if changed(v, next) >= 0 {
+				close(moved)
+				return
+			}
+		}
+	})
+	defer watch.Wait()
+	defer stop()
+	return c.wait(ctx, faults, moved)
+}
+
+// changed is the first shard that has another owner in next than in v, -1 if none
+// has.
+func changed(v, next membership.View) int {
+	next = next.Sized(len(v.Shards))
+	for shard, old := range v.Shards {
+		if now := next.Shards[shard]; now.Incarnation != old.Incarnation || now.Generation != old.Generation {
+			return shard
+		}
+	}
+	return -1
+}
+
+// wait is the back-off, which ends early if shards have moved.
+func (c *Client) wait(ctx context.Context, faults int32, moved <-chan struct{}) error {
+	timer := c.c.Clock.Timer(backOffTime(faults))
+	defer timer.Stop()
+	select {
+	case <-moved:
+		c.faults.Store(0)
+		return nil
+	case <-timer.C():
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // waiting reports a change of what the client waits for. The log has it at

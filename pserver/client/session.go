@@ -107,15 +107,11 @@ func (s *Session) connect() error {
 // silent without closing its connections is noticed by that.
 func (s *Session) watch() {
 	for v := range membership.WatchView(s.ctx, s.client.c.Store, s.view) {
-		v = v.Sized(len(s.view.Shards))
-		for shard, old := range s.view.Shards {
-			now := v.Shards[shard]
-			if now.Incarnation != old.Incarnation || now.Generation != old.Generation {
-				s.broken(&FaultError{
-					Shard: shard, Pserver: old.Name, Code: wire.WrongOwner, Reason: "the shard has changed hands",
-				})
-				return
-			}
+		if shard := changed(s.view, v); shard >= 0 {
+			s.broken(&FaultError{
+				Shard: shard, Pserver: s.view.Shards[shard].Name, Code: wire.WrongOwner, Reason: "the shard has changed hands",
+			})
+			return
 		}
 	}
 }
