@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,6 +57,9 @@ type cluster struct {
 	hosts int
 	// latency is the time that a message between two processes takes.
 	latency time.Duration
+	// storeLatency is the time that a request to the store takes, for each of its
+	// operations; up to storeJitter longer.
+	storeLatency, storeJitter time.Duration
 	// diskLatency is the time that an operation on the disk takes.
 	diskLatency time.Duration
 	// models replace the built-in ones.
@@ -178,7 +182,7 @@ run: {pservers: 2, trainers: 2}
 	spec, err := job.ParseSpec([]byte(text), "/", nil)
 	require.NoError(t, err)
 	c := &cluster{t: t, ctx: t.Context(), store: fake.New(fake.Options{Clock: clock.System}), spec: spec,
-		net: transport.NewMemory(clock.System), disk: &disk{fs: memfs.New()}, log: &diary{}, ends: make(chan ended, 100), latency: 200 * time.Microsecond}
+		net: transport.NewMemory(clock.System), disk: &disk{fs: memfs.New()}, log: &diary{}, ends: make(chan ended, 100), latency: 200 * time.Microsecond, storeLatency: 200 * time.Microsecond}
 	return c
 }
 
@@ -195,16 +199,18 @@ func (c *cluster) logger() logrus.FieldLogger {
 	return l
 }
 
-// storeLatency is the time that a request to the store takes.
-const storeLatency = 200 * time.Microsecond
-
 func (c *cluster) host(name string) *process {
 	c.hosts++
 	p := &process{name: name, host: fmt.Sprintf("%s-on-%d", name, c.hosts), done: make(chan struct{})}
 	p.client = c.store.Client(p.host)
+	var mu sync.Mutex
+	jitter := rand.New(rand.NewPCG(uint64(c.hosts), 10))
 	p.client.Fail(func(op, key string) error {
 		if op != "watch" {
-			time.Sleep(storeLatency)
+			mu.Lock()
+			d := c.storeLatency + time.Duration(jitter.Int64N(int64(c.storeJitter)+1))
+			mu.Unlock()
+			time.Sleep(d)
 		}
 		return p.ask(op, key)
 	})

@@ -87,6 +87,12 @@ func newSimulation(c *cluster, seed uint64) (*plague, []fault) {
 		c.latency, pause = 40*time.Millisecond, 3*time.Second
 		c.models = map[string]trainer.Builder{model.Count: newPulled}
 		c.spec.Data.Chunk = 600
+		if r.IntN(2) == 0 { // others write between a look and what it leads to
+			c.storeJitter = 50 * time.Millisecond
+		}
+	}
+	if r.IntN(2) == 0 { // nobody takes over what the dead have left before the steward does
+		c.spec.Queue.Speculate = 0
 	}
 	if r.IntN(2) == 0 { // chunks go to others although their trainers live
 		c.spec.Queue.StallTimeout = time.Duration(1+r.IntN(3)) * time.Second
