@@ -250,16 +250,3 @@ func TestRetryable(t *testing.T) {
 		require.True(t, retryable(err), "%v", err)
 	}
 }
-
-func TestAdvertised(t *testing.T) {
-	t.Parallel()
-	require.Equal(t, "me:1", advertised("me:1", "[::]:7000"))
-	require.Equal(t, "127.0.0.1:7000", advertised("", "127.0.0.1:7000"))
-	require.Equal(t, "[fd00::1]:7000", advertised("", "[fd00::1]:7000"))
-	require.Equal(t, "host:7000", advertised("", "host:7000"))
-	for _, every := range []string{"[::]:7000", "0.0.0.0:7000"} {
-		got := advertised("", every)
-		require.NotEqual(t, every, got)
-		require.Contains(t, got, ":7000")
-	}
-}

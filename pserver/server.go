@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
-	"os"
 	"time"
 
 	"google.golang.org/grpc"
@@ -37,7 +35,7 @@ func (s *Server) listen() (stop func(), err error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	s.address = advertised(s.cfg.Advertise, l.Addr().String())
+	s.address = transport.Advertised(s.cfg.Advertise, l.Addr())
 	s.mu.Unlock()
 	service := &service{Server: s}
 	g := transport.NewServer(service.exchange)
@@ -60,25 +58,6 @@ func (s *Server) listen() (stop func(), err error) {
 			s.log.WithError(err).Warn("the service ended with an error")
 		}
 	}, nil
-}
-
-// advertised is the address for others: what was configured; else the
-// listener's own, with the host's name where it listens on every interface.
-func advertised(configured, listening string) string {
-	if configured != "" {
-		return configured
-	}
-	host, port, err := net.SplitHostPort(listening)
-	if err != nil {
-		return listening
-	}
-	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
-		return listening
-	}
-	if name, err := os.Hostname(); err == nil {
-		return net.JoinHostPort(name, port)
-	}
-	return listening
 }
 
 // probe asks the process at an address who it is.

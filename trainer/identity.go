@@ -2,8 +2,6 @@ package trainer
 
 import (
 	"context"
-	"net"
-	"os"
 	"sync/atomic"
 
 	"starfish/internal/transport"
@@ -30,7 +28,7 @@ func listenIdentity(cfg Config, j job.Job) (*identity, error) {
 		return nil, err
 	}
 	id := &identity{
-		address: advertised(cfg.Advertise, l.Addr()), name: cfg.Name, version: cfg.Version, job: j,
+		address: transport.Advertised(cfg.Advertise, l.Addr()), name: cfg.Name, version: cfg.Version, job: j,
 		server: transport.NewServer(nil), served: make(chan struct{}),
 	}
 	id.incarnation.Store("")
@@ -54,24 +52,4 @@ func (id *identity) Identify(context.Context, *pb.IdentifyRequest) (*pb.Identify
 	return &pb.IdentifyResponse{
 		Incarnation: id.incarnation.Load().(string), Job: id.job.UUID[:], Name: id.name, Version: id.version,
 	}, nil
-}
-
-// advertised is the address to register: as given, or the listener's own; a
-// listener on every address is reached by the host's name.
-func advertised(given string, a net.Addr) string {
-	if given != "" {
-		return given
-	}
-	host, port, err := net.SplitHostPort(a.String())
-	if err != nil {
-		return a.String()
-	}
-	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
-		return a.String()
-	}
-	name, err := os.Hostname()
-	if err != nil {
-		name = "localhost"
-	}
-	return net.JoinHostPort(name, port)
 }

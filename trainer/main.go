@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"starfish/internal/admin"
 	"starfish/internal/cli"
 	"starfish/internal/store"
 	"starfish/job"
@@ -31,18 +30,18 @@ func command(models map[string]Builder) *cobra.Command {
 	}
 	cmd := cli.DaemonCommand(&d, "trainer", "Train a starfish job: take chunks, compute gradients, push them to the pservers",
 		func(ctx context.Context, st store.Store) error {
-			registry := admin.NewRegistry()
 			cfg.Store = store.Prefixed(st, job.Prefix(d.Job))
 			cfg.Job, cfg.Spec, cfg.Models, cfg.Name, cfg.Takeover = d.Job, d.Spec, models, d.Name, d.Takeover
-			cfg.Version, cfg.Log, cfg.Registerer = cli.Version(), d.Log, registry
+			cfg.Version, cfg.Log, cfg.Registerer = cli.Version(), d.Log, d.Registry
 			t, err := New(cfg)
 			if err != nil {
 				return err
 			}
-			return d.ServeAdmin(ctx, registry, t.Ready, func() any { return t.Status() }, t.Run)
+			d.Show(t.Ready, func() any { return t.Status() })
+			return t.Run(ctx)
 		})
 	cmd.Flags().StringVar(&cfg.Listen, "listen", ":0", "address at which this trainer answers who it is")
-	cmd.Flags().StringVar(&cfg.Advertise, "advertise", "", "host:port at which others reach it (default: the host's name and the listener's port)")
+	cmd.Flags().StringVar(&cfg.Advertise, "advertise", "", "host:port at which others reach it; without a port the listener's (default: the host's name and the listener's port)")
 	cmd.Flags().IntVar(&cfg.Take, "take", 0, "how many chunks a take asks for (default: about a second's work)")
 	return cmd
 }

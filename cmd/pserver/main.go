@@ -11,7 +11,6 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"starfish/internal/admin"
 	"starfish/internal/cli"
 	"starfish/internal/store"
 	"starfish/job"
@@ -35,7 +34,7 @@ func command() *cobra.Command {
 		})
 	fs := c.Flags()
 	fs.StringVar(&cfg.Listen, "listen", ":0", "address to serve on")
-	fs.StringVar(&cfg.Advertise, "advertise", "", "host:port that trainers dial (default: the host's name and the listener's port)")
+	fs.StringVar(&cfg.Advertise, "advertise", "", "host:port that trainers dial; without a port the listener's (default: the host's name and the listener's port)")
 	fs.StringVar(&recovery, "recovery", string(pserver.RecoveryAuto), "one-barrier recovery mode of synchronous training: auto, always or never")
 	fs.StringVar(&cfg.CheckpointDir, "checkpoint-dir", "", "directory of the checkpoints (default: the spec's checkpoint.dir)")
 	fs.Var((*cli.Size)(&cfg.MaxMemory), "max-memory", "most memory for tables and incomplete pushes, for example 4GiB; more rows are refused (default: no limit)")
@@ -60,9 +59,8 @@ func collect(log logrus.FieldLogger, limit int64) {
 
 func run(ctx context.Context, d *cli.Daemon, cfg pserver.Config, st store.Store) error {
 	collect(d.Log, cfg.MaxMemory)
-	registry := admin.NewRegistry()
 	cfg.Store, cfg.Name, cfg.Takeover = st, d.Name, d.Takeover
-	cfg.Log, cfg.Registerer, cfg.Version = d.Log, registry, cli.Version()
+	cfg.Log, cfg.Registerer, cfg.Version = d.Log, d.Registry, cli.Version()
 	if d.Spec != nil {
 		cfg.Create = func(ctx context.Context) error { return create(ctx, st, d.Spec) }
 	}
@@ -70,7 +68,8 @@ func run(ctx context.Context, d *cli.Daemon, cfg pserver.Config, st store.Store)
 	if err != nil {
 		return cli.Usage("%w", err)
 	}
-	return d.ServeAdmin(ctx, registry, s.Ready, func() any { return s.Status() }, s.Run)
+	d.Show(s.Ready, func() any { return s.Status() })
+	return s.Run(ctx)
 }
 
 // create makes the job of a built-in model. Pservers know no models; this

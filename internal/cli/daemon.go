@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -26,6 +27,10 @@ type Daemon struct {
 	Name     string
 	Admin    string
 	Takeover bool
+	// Idle keeps the process when its job is complete, until a signal.
+	Idle bool
+	// SignalCode is the exit code of an orderly end by a signal.
+	SignalCode uint8
 
 	// Models are the models that this program knows beside the built-in ones; a
 	// spec may name no other.
@@ -35,6 +40,11 @@ type Daemon struct {
 	Spec *job.Spec
 	// Log is the process's logger.
 	Log logrus.FieldLogger
+	// Registry holds the metrics that the admin port shows; there is one when the
+	// daemon runs.
+	Registry *prometheus.Registry
+
+	faces *faces
 }
 
 // Register adds the flags.
@@ -47,6 +57,8 @@ func (d *Daemon) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&d.Name, "name", "", "name of this process in the job (default: the host's name)")
 	fs.StringVar(&d.Admin, "admin-address", ":0", "address of /metrics, /healthz, /readyz, /status and /debug/pprof/; empty for none")
 	fs.BoolVar(&d.Takeover, "takeover", false, "take the name over even from a process that is alive")
+	fs.BoolVar(&d.Idle, "idle-when-complete", false, "stay, ready and doing nothing, when the job is complete, until a signal: for supervisors that start again whatever ends")
+	fs.Uint8Var(&d.SignalCode, "signal-exit-code", 0, "exit code of an orderly end by a signal: for supervisors to which 0 means that the work is done")
 }
 
 // Resolve reads the spec and fills in the defaults. It does no network I/O.
@@ -86,8 +98,8 @@ func (d *Daemon) Resolve(stderr *os.File) error {
 	return nil
 }
 
-// DaemonCommand is the command of a daemon: it resolves the flags, reaches etcd
-// and runs.
+// DaemonCommand is the command of a daemon: it resolves the flags, opens the admin
+// port, reaches etcd and runs; run calls Show.
 func DaemonCommand(d *Daemon, name, short string, run func(ctx context.Context, st store.Store) error) *cobra.Command {
 	c := &cobra.Command{
 		Use:     name,
@@ -97,17 +109,42 @@ func DaemonCommand(d *Daemon, name, short string, run func(ctx context.Context, 
 			if err := d.Resolve(os.Stderr); err != nil {
 				return err
 			}
-			st, closeStore, err := d.Connect(c.Context(), d.Log)
-			if err != nil {
-				return orderly(c.Context(), err)
-			}
-			defer closeStore()
-			return orderly(c.Context(), run(c.Context(), st))
+			ctx := c.Context()
+			return d.withAdmin(ctx, func() error {
+				return d.end(ctx, orderly(ctx, d.connected(ctx, run)))
+			})
 		},
 	}
 	c.SetVersionTemplate(fmt.Sprintf("%s {{.Version}}\n", name))
 	d.Register(c.Flags())
 	return c
+}
+
+func (d *Daemon) connected(ctx context.Context, run func(ctx context.Context, st store.Store) error) error {
+	st, closeStore, err := d.Connect(ctx, d.Log)
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	return run(ctx, st)
+}
+
+// end is the end of a daemon that has done its work, has failed or was told to
+// stop: with Idle the first waits for a signal, and the last has an exit code of
+// its own.
+func (d *Daemon) end(ctx context.Context, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() == nil && d.Idle:
+		d.faces.over()
+		d.Log.Info("there is nothing more to do, idle until a signal")
+		<-ctx.Done()
+		return nil
+	case ctx.Err() != nil && d.SignalCode != 0:
+		return job.Exitf(job.Code(d.SignalCode), "%w", context.Cause(ctx))
+	}
+	return nil
 }
 
 // orderly turns the end by a signal into the orderly one that it is.

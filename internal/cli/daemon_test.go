@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 	"github.com/sirupsen/logrus/hooks/test"
 	"github.com/stretchr/testify/require"
@@ -107,28 +107,78 @@ func TestDaemonCommand(t *testing.T) {
 	cancel(ErrSignal)
 	c = DaemonCommand(new(Daemon), "daemon", "A daemon", func(context.Context, store.Store) error { return nil })
 	require.Equal(t, 0, Execute(ctx, c, []string{"--job", "j", "--etcd-endpoints", "127.0.0.1:1"}, io.Discard))
+	c = DaemonCommand(new(Daemon), "daemon", "A daemon", func(context.Context, store.Store) error { return nil })
+	args := []string{"--job", "j", "--etcd-endpoints", "127.0.0.1:1", "--signal-exit-code", "143"}
+	require.Equal(t, 143, Execute(ctx, c, args, io.Discard), "the work is not done")
 }
 
-func TestServeAdmin(t *testing.T) {
+// The exit code of a signal is that of an orderly end by one only.
+func TestSignalCode(t *testing.T) {
+	t.Parallel()
+	d := Daemon{SignalCode: 143}
+	require.NoError(t, d.end(t.Context(), nil), "complete")
+	lost := job.Exitf(job.ExitStateLost, "lost")
+	ctx, signal := context.WithCancelCause(t.Context())
+	signal(ErrSignal)
+	require.Equal(t, 5, job.ExitCode(d.end(ctx, lost)))
+	require.Equal(t, 143, job.ExitCode(d.end(ctx, nil)))
+	require.ErrorIs(t, d.end(ctx, nil), ErrSignal)
+	d.SignalCode = 0
+	require.NoError(t, d.end(ctx, nil))
+}
+
+// The admin port is open before etcd is reached and until the daemon has ended.
+func TestAdminPort(t *testing.T) {
 	t.Parallel()
 	log, hook := test.NewNullLogger()
 	d := Daemon{Admin: "127.0.0.1:0", Log: log}
-	registry := prometheus.NewRegistry()
 	failure := errors.New("the daemon's own end")
-	err := d.ServeAdmin(t.Context(), registry, func() error { return errors.New("warming up") }, func() any { return "fine" },
-		func(context.Context) error {
-			address := hook.LastEntry().Data["address"].(string)
-			require.Equal(t, "warming up\n", get(t, "http://"+address+"/readyz"))
-			require.Contains(t, get(t, "http://"+address+"/status"), "fine")
-			return failure
-		})
+	err := d.withAdmin(t.Context(), func() error {
+		url := "http://" + hook.LastEntry().Data["address"].(string)
+		require.Equal(t, "ok\n", get(t, url+"/healthz"))
+		require.Equal(t, "etcd has not been reached yet\n", get(t, url+"/readyz"))
+		require.Contains(t, get(t, url+"/status"), "etcd has not been reached yet")
+		d.Show(func() error { return errors.New("warming up") }, func() any { return "fine" })
+		require.Equal(t, "warming up\n", get(t, url+"/readyz"))
+		require.Contains(t, get(t, url+"/status"), "fine")
+		require.Contains(t, get(t, url+"/metrics"), "go_goroutines")
+		return failure
+	})
 	require.ErrorIs(t, err, failure)
 	require.Equal(t, logrus.InfoLevel, hook.LastEntry().Level)
 
-	d.Admin = "nowhere:port"
-	require.Equal(t, 2, job.ExitCode(d.ServeAdmin(t.Context(), registry, nil, nil, nil)))
+	c := DaemonCommand(new(Daemon), "daemon", "A daemon", func(context.Context, store.Store) error { return nil })
+	args := []string{"--job", "j", "--etcd-endpoints", "127.0.0.1:1", "--admin-address", "nowhere:port"}
+	require.Equal(t, 2, Execute(t.Context(), c, args, io.Discard), "before etcd is asked")
 	d.Admin = ""
-	require.NoError(t, d.ServeAdmin(t.Context(), registry, nil, nil, func(context.Context) error { return nil }))
+	require.NoError(t, d.withAdmin(t.Context(), func() error { return nil }))
+}
+
+// An idle daemon whose work is done is ready and stays; a signal ends it, with 0.
+func TestIdleWhenComplete(t *testing.T) {
+	t.Parallel()
+	log, _ := test.NewNullLogger()
+	d := Daemon{Log: log, Idle: true, SignalCode: 143}
+	require.NoError(t, d.withAdmin(t.Context(), func() error {
+		d.Show(func() error { return errors.New("not registered") }, nil)
+		ctx, signal := context.WithCancelCause(t.Context())
+		ended := make(chan error)
+		go func() { ended <- d.end(ctx, nil) }()
+		for d.faces.ready() != nil {
+			runtime.Gosched()
+		}
+		select {
+		case err := <-ended:
+			require.Fail(t, "it did not stay", "%v", err)
+		default:
+		}
+		signal(ErrSignal)
+		require.NoError(t, <-ended)
+
+		failure := errors.New("diverged")
+		require.Equal(t, failure, d.end(t.Context(), failure), "only what is complete stays")
+		return nil
+	}))
 }
 
 func get(t *testing.T, url string) string {

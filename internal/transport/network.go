@@ -24,6 +24,8 @@ package transport
 import (
 	"context"
 	"net"
+	"os"
+	"strings"
 
 	"starfish/internal/wire"
 )
@@ -58,4 +60,30 @@ func (tcp) Listen(addr string) (net.Listener, error) { return net.Listen("tcp", 
 
 func (tcp) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", addr)
+}
+
+// Advertised is the address at which others reach a listener: as configured, with
+// the listener's port if that is a host without one (a name, or an address such as
+// fd00::1 or [fd00::1]); else the listener's own, with the host's name where it
+// listens on every interface.
+func Advertised(configured string, listening net.Addr) string {
+	host, port, err := net.SplitHostPort(listening.String())
+	switch {
+	case configured != "":
+		bare := strings.TrimSuffix(strings.TrimPrefix(configured, "["), "]")
+		if err == nil && (net.ParseIP(bare) != nil || !strings.Contains(configured, ":")) {
+			return net.JoinHostPort(bare, port)
+		}
+		return configured
+	case err != nil:
+		return listening.String()
+	}
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		return listening.String()
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		name = "localhost"
+	}
+	return net.JoinHostPort(name, port)
 }
