@@ -4,13 +4,16 @@ GO      ?= go
 BIN     := bin
 LINT    := v2.15.0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT  ?= $(shell git rev-parse HEAD 2>/dev/null)
+# The time that an image carries: that of the commit, so that it can be made again.
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 LDFLAGS := -s -w -X starfish/internal/cli.version=$(VERSION)
 
 # Packages that share memory between goroutines: what `make race` runs.
 RACE := ./etcdqueue/... ./checkpoint/... ./reader/... ./pserver/... ./trainer/... ./predict/... ./internal/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build run clicks test race lint bench fuzz chaos audit simulate mutants proto clean e2e-k8s
+.PHONY: help build run clicks test race lint bench fuzz chaos audit simulate mutants proto image e2e-k8s clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,8 +66,16 @@ mutants: ## break each invariant by one line and see a test fail (ONLY=regexp)
 proto: ## generate the protobuf code again (needs protoc and its Go plugins)
 	protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative pserver/pb/*.proto
 
+IMAGE = SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(GO) run ./deploy/image -version '$(VERSION)' -revision '$(COMMIT)' \
+	$(if $(CERTIFICATES),-certificates $(CERTIFICATES)) $(if $(SOURCE),-label org.opencontainers.image.source=$(SOURCE))
+
+image: build ## container images as archives in build/image, without an engine (SOURCE=url CERTIFICATES=ca.pem)
+	@mkdir -p build/image
+	@$(IMAGE) -o build/image/starfish.tar -sbom build/image/starfish.spdx.json -ref localhost/starfish:$(VERSION) $(BIN)/pserver $(BIN)/trainer $(BIN)/starfish
+	@$(IMAGE) -o build/image/starfish-dev.tar -ref localhost/starfish:dev $(BIN)/pserver $(BIN)/trainer $(BIN)/starfish examples/adult=/examples/adult
+
+e2e-k8s: image ## the suite on a real Kubernetes that it starts (root, Debian's packages; minutes, the first time 20 more)
+	@deploy/e2e/run
+
 clean: ## remove what was built
 	rm -rf $(BIN) build
-
-e2e-k8s:
-	@echo 'make e2e-k8s: there are no Kubernetes manifests in this version' >&2; exit 2
