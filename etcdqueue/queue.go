@@ -163,6 +163,8 @@ type Queue struct {
 	// seen is what Requeue saw of each entry, and since when; others is what Take
 	// and Changed saw of those of others.
 	seen, others map[entryID]sighting
+	// depth sums up what Requeue saw.
+	depth Totals
 }
 
 // New makes a handle; it does no I/O. The first Take starts a goroutine that

@@ -232,6 +232,14 @@ func (q *Queue) Requeue(ctx context.Context, registered func(context.Context) (m
 	return q.requeue(ctx, lost, guards)
 }
 
+// Depth sums up the passes that could be taken from when Requeue last looked: its
+// Todo is the work that waits for takers.
+func (q *Queue) Depth() Totals {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.depth
+}
+
 // judge notes what is seen of each entry and chooses those that are to go back,
 // each with the beat at which it was found so. The beat of an entry whose owner
 // is gone does not matter: it is -1.
@@ -241,7 +249,9 @@ func (q *Queue) judge(passes map[int]*passView, registered func(Entry) bool) map
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	seen := make(map[entryID]sighting)
+	q.depth = Totals{}
 	for number, p := range passes {
+		q.depth = q.depth.Add(Sum(p.all()))
 		for lane, s := range p.lanes {
 			for _, e := range s.lane.Pending {
 				id := entryID{laneID{number, lane}, Holder{e.Incarnation, e.Token}}

@@ -153,6 +153,22 @@ func TestRequeueSparesProgress(t *testing.T) {
 	})
 }
 
+// TestDepth: what the steward has seen of the queue is the work that is left.
+func TestDepth(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 5, Config{Lanes: 2})
+	q := w.open("a")
+	require.Zero(t, q.Depth())
+	mine := mustTake(t, q, 2)
+	require.NoError(t, q.Complete(t.Context(), finished(mine[0])))
+	for range 2 { // it is a look, not a sum
+		_, err := q.Requeue(t.Context(), nil)
+		require.NoError(t, err)
+		require.Equal(t, int64(3), q.Depth().Todo)
+		require.Equal(t, int64(1), q.Depth().Pending)
+	}
+}
+
 // TestStewardsGuards: a steward that has lost its lock writes nothing.
 func TestStewardsGuards(t *testing.T) {
 	t.Parallel()

@@ -58,6 +58,7 @@ func (s *steward) run(ctx context.Context) error {
 		s.holding(true)
 		err := s.serve(ctx)
 		s.holding(false)
+		s.w.metrics.queue(etcdqueue.Totals{})
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -203,6 +204,7 @@ func (s *steward) requeues(ctx context.Context, ended <-chan struct{}) error {
 		if err != nil {
 			return fmt.Errorf("requeue: %w", err)
 		}
+		s.w.metrics.queue(s.w.queue.Depth())
 		if n > 0 {
 			s.log.WithField("chunks", n).Info("chunks of lost trainers are Todo again")
 		}
