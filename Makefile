@@ -66,7 +66,7 @@ mutants: ## break each invariant by one line and see a test fail (ONLY=regexp)
 proto: ## generate the protobuf code again (needs protoc and its Go plugins)
 	protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative pserver/pb/*.proto
 
-IMAGE = SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(GO) run ./deploy/image -version '$(VERSION)' -revision '$(COMMIT)' \
+IMAGE = SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) $(GO) run ./deploy/image -cmd 'starfish --help' -version '$(VERSION)' -revision '$(COMMIT)' \
 	$(if $(CERTIFICATES),-certificates $(CERTIFICATES)) $(if $(SOURCE),-label org.opencontainers.image.source=$(SOURCE))
 
 image: build ## container images as archives in build/image, without an engine (SOURCE=url CERTIFICATES=ca.pem)

@@ -52,7 +52,7 @@ func assemble(o options, first program, layers []v1.Layer) (v1.Image, error) {
 	config.Created = v1.Time{Time: o.created}
 	config.Config = v1.Config{
 		User: fmt.Sprintf("%d:%[1]d", nobody), WorkingDir: "/", Env: []string{"PATH=/" + binaries},
-		Cmd: []string{"starfish", "--help"}, Labels: labels,
+		Cmd: strings.Fields(o.command), Labels: labels,
 	}
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return nil, err

@@ -128,6 +128,7 @@ func TestArchive(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "65532:65532", config.Config.User)
 		require.Empty(t, config.Config.Entrypoint)
+		require.Equal(t, []string{"small"}, config.Config.Cmd)
 		require.Equal(t, "linux", config.OS)
 		require.NotEmpty(t, config.Architecture)
 		require.Equal(t, "1.2.3", config.Config.Labels["org.opencontainers.image.version"])

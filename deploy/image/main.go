@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,8 @@ type options struct {
 	// revision is the commit that the programs were built from.
 	revision string
 	created  time.Time
+	// command is what runs if whoever starts the image names nothing.
+	command string
 	// certificates is a file with authorities (PEM) for the image's system store.
 	certificates string
 	// labels replace those that the image would have, or come beside them.
@@ -64,6 +67,7 @@ func parse(args []string, epoch string) (options, error) {
 	fs.StringVar(&o.sbom, "sbom", "", "also write the bill of materials (SPDX 2.3, JSON) to this file")
 	fs.StringVar(&o.version, "version", "unknown", "version of the programs")
 	fs.StringVar(&o.revision, "revision", "", "commit that they were built from")
+	fs.StringVar(&o.command, "cmd", "", "what runs by default (default: the first program)")
 	fs.StringVar(&o.certificates, "certificates", "", "file with authorities (PEM) that the programs trust")
 	fs.Func("ref", "name of the image, HOST/NAME:TAG; may be repeated", func(s string) error {
 		o.refs = append(o.refs, s)
@@ -88,6 +92,9 @@ func parse(args []string, epoch string) (options, error) {
 	}
 	if o.out == "" || len(o.refs) == 0 || len(o.programs) == 0 {
 		return o, errors.New("-o, -ref and at least one program are needed")
+	}
+	if o.command == "" {
+		o.command = filepath.Base(o.programs[0])
 	}
 	seconds := int64(0)
 	if epoch != "" {
