@@ -213,22 +213,6 @@ func (t *table) load(rows []byte) error {
 	return nil
 }
 
-// loaded makes the index of the rows that load has added, and checks that each
-// belongs here and comes once.
-func (t *table) loaded() error {
-	t.slots, t.touched = make([]uint32, slotsFor(t.rows.N)), make([]uint64, (t.rows.N+63)/64)
-	for row := range uint32(t.rows.N) {
-		key := t.rows.Key(row)
-		if !t.here(key, job.Mix(key)) {
-			return fmt.Errorf("%w: key %d of parameter %q does not lie on shard %d", ErrCorrupt, key, t.Name, t.shard)
-		}
-		if t.enter(t.slots, key, row) != row {
-			return fmt.Errorf("%w: key %d of parameter %q comes twice", ErrCorrupt, key, t.Name)
-		}
-	}
-	return nil
-}
-
 // here tells whether a key with that hash lies on the table's shard.
 func (t *table) here(key, hash uint64) bool {
 	at, _ := bits.Mul64(hash, uint64(t.of))
