@@ -174,7 +174,7 @@ func (r *run) checkCheckpoints(ctx context.Context, st store.Store) error {
 		}
 		for _, m := range ms {
 			listed = append(listed, m.Path)
-			core, err := pserver.NewShard(j.Parameters, shard, j.Spec.Queue.Lanes, pserver.ShardOptions{Policy: ledger.Replay})
+			core, err := pserver.NewShard(j.Parameters, shard, j.Spec.Queue.Lanes, pserver.ShardOptions{Policy: ledger.Replay, Blank: true})
 			if err != nil {
 				return err
 			}

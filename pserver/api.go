@@ -10,7 +10,7 @@ import (
 
 // The sentinels that a shard's errors wrap. ErrInvalid, ErrParts, ErrTooLarge
 // and ErrNotOwner refuse one request and change nothing, ErrCutting a cut. ErrBroken is fatal to
-// the job. ErrMismatch and ErrCorrupt are what a Loader says of a checkpoint.
+// the job. ErrBlank is for a shard that is used too early. ErrMismatch and ErrCorrupt are what a Loader says of a checkpoint.
 var (
 	// ErrNotOwner: the function that was passed in denies that this process
 	// still owns the shard.
@@ -25,6 +25,8 @@ var (
 	// ErrBroken: an update has yielded a non-finite weight before; the shard
 	// neither serves nor saves any more. Wrapped beside the *NonFiniteError.
 	ErrBroken = errors.New("shard broken by a non-finite weight")
+	// ErrBlank: the shard was made for a load that has not come to its end.
+	ErrBlank = errors.New("the shard has no values yet")
 	// ErrCutting: a cut of the shard is still open.
 	ErrCutting = errors.New("the shard is being cut already")
 	// ErrMismatch: a checkpoint was made for other parameters or another shard.

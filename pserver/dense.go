@@ -36,24 +36,39 @@ type denseBlock struct {
 func (b *denseBlock) weights() []float32 { return b.words[:b.n] }
 func (b *denseBlock) state() []float32   { return b.words[b.n:] }
 
+// newDense makes the blocks, which have no memory yet.
 func newDense(p *parameter) *dense {
 	d := &dense{parameter: p, at: make([]denseBlock, len(p.blocks))}
-	for _, block := range p.blocks {
+	for i, block := range p.blocks {
 		n := p.blockLen(block)
+		d.at[i].n = n
 		d.words += int64(n + p.opt.Words(n))
+	}
+	return d
+}
+
+// allocate gives the blocks their memory, unless they have it.
+func (d *dense) allocate() {
+	if len(d.at) == 0 || d.at[0].words != nil {
+		return
 	}
 	memory := make([]float32, d.words)
 	hugepage.Advise(memory)
-	for i, block := range p.blocks {
-		n := p.blockLen(block)
-		words := n + p.opt.Words(n)
-		b := denseBlock{words: memory[:words:words], n: n}
-		memory = memory[words:]
-		p.init.Elements(b.weights(), uint64(block)*job.BlockSize)
-		p.opt.Init(b.weights(), b.state())
-		d.at[i] = b
+	for i := range d.at {
+		b := &d.at[i]
+		words := b.n + d.opt.Words(b.n)
+		b.words, memory = memory[:words:words], memory[words:]
 	}
-	return d
+}
+
+// fill gives the blocks their initial values.
+func (d *dense) fill() {
+	d.allocate()
+	for i, block := range d.blocks {
+		b := &d.at[i]
+		d.init.Elements(b.weights(), uint64(block)*job.BlockSize)
+		d.opt.Init(b.weights(), b.state())
+	}
 }
 
 // check validates one block of a push; mark is the push's number.

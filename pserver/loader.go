@@ -92,6 +92,9 @@ func (l *Loader) closeSection() error {
 	if t := l.content.tables[i]; t != nil {
 		return t.loaded()
 	}
+	if d := l.content.dense[i]; l.words[i] != d.words {
+		return fmt.Errorf("%w: section %q has %d words, the shard's blocks have %d", ErrCorrupt, l.name(l.step), l.words[i], d.words)
+	}
 	return nil
 }
 
@@ -160,6 +163,7 @@ func (l *Loader) addWords(parameter int, data []byte) error {
 	if t := l.content.tables[parameter]; t != nil {
 		return l.addRows(t, data)
 	}
+	l.content.dense[parameter].allocate()
 	return l.addElements(l.content.dense[parameter], from, data)
 }
 

@@ -61,7 +61,7 @@ func (t *tenure) restore(ctx context.Context, h *held) error {
 }
 
 func (t *tenure) load(ctx context.Context, h *held) (source string, err error) {
-	core, err := NewShard(t.job.Parameters, h.shard, t.job.Spec.Queue.Lanes, ShardOptions{Policy: t.policy(), Stage: t.stage, Memory: t.memory})
+	core, err := NewShard(t.job.Parameters, h.shard, t.job.Spec.Queue.Lanes, ShardOptions{Policy: t.policy(), Stage: t.stage, Memory: t.memory, Blank: true})
 	if err != nil {
 		return "", fmt.Errorf("make shard %d: %w", h.shard, err)
 	}
@@ -113,6 +113,7 @@ func (t *tenure) loadInto(ctx context.Context, h *held, core *Shard) (string, er
 		if err := t.passOver(ctx, h, skipped); err != nil {
 			return "", err
 		}
+		core.Fill()
 		core.MarkRestored()
 		return "reinit", nil
 	}
@@ -156,6 +157,7 @@ func (t *tenure) begin(h *held, core *Shard) (string, error) {
 		t.logOf(h).Error("the shard begins anew, as allowed: what it had is lost")
 		h.reinit = true
 	}
+	core.Fill()
 	if h.generation > 1 {
 		core.MarkRestored()
 	}

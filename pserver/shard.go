@@ -1,6 +1,7 @@
 package pserver
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -22,6 +23,9 @@ type ShardOptions struct {
 	// Memory is the account of all the shards of a process. Nil gives the shard
 	// one of its own without limit.
 	Memory *Memory
+	// Blank makes a shard for a Loader: it has no values, and refuses everything
+	// by ErrBlank until a load is finished, or until Fill.
+	Blank bool
 }
 
 // Shard is one of the S parts of every parameter, with optimizer state and
@@ -86,8 +90,23 @@ func NewShard(p job.Parameters, shard, lanes int, o ShardOptions) (*Shard, error
 		s.memory = NewMemory(0, s.stage)
 	}
 	s.content = s.newContent()
+	if o.Blank {
+		s.broken = ErrBlank
+	} else {
+		s.content.fill()
+	}
 	s.account(0)
 	return s, nil
+}
+
+// Fill gives a blank shard its initial values.
+func (s *Shard) Fill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if errors.Is(s.broken, ErrBlank) {
+		s.content.fill()
+		s.broken = nil
+	}
 }
 
 func (s *Shard) newContent() *content {
@@ -104,6 +123,16 @@ func (s *Shard) newContent() *content {
 		}
 	}
 	return c
+}
+
+// fill gives the dense parameters their initial values; rows get theirs when they
+// are made.
+func (c *content) fill() {
+	for _, d := range c.dense {
+		if d != nil {
+			d.fill()
+		}
+	}
 }
 
 // Push handles one push, or one part of a push. The source tells apart the
@@ -413,7 +442,8 @@ func (s *Shard) Stats() ShardStats {
 	return st
 }
 
-// Err is the *NonFiniteError that has broken the shard, nil if none has.
+// Err is the *NonFiniteError that has broken the shard, ErrBlank while it is
+// blank, nil otherwise.
 func (s *Shard) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -265,6 +265,52 @@ func TestLoaderRefuses(t *testing.T) {
 	}
 }
 
+// A blank shard answers nothing until it has values: a checkpoint's, or the
+// initial ones. A checkpoint without a parameter's words does not count as one.
+func TestBlankShard(t *testing.T) {
+	t.Parallel()
+	s := theShard(t)
+	blank := func() *Shard {
+		b, err := NewShard(s.job, s.number, s.lanes, ShardOptions{Blank: true})
+		require.NoError(t, err)
+		return b
+	}
+	b := blank()
+	_, err := b.Push(1, &wire.PushData{Meta: wire.Meta{Token: 1}}, nil)
+	require.ErrorIs(t, err, ErrBlank)
+	require.ErrorIs(t, b.Pull([]wire.BlockRef{{Param: pBias}}, nil, &values{}, nil), ErrBlank)
+	_, err = b.Cut()
+	require.ErrorIs(t, err, ErrBlank)
+	require.ErrorIs(t, b.Err(), ErrBlank)
+	b.Fill()
+	require.Equal(t, dump(t, s), dump(t, b))
+
+	train(t, s, &batches{}, rand.New(rand.NewPCG(5, 6)), 3)
+	b = blank()
+	require.NoError(t, load(b.NewLoader(), sections(t, s)))
+	require.Equal(t, dump(t, s), dump(t, b))
+	b.Fill()
+	require.Equal(t, dump(t, s), dump(t, b), "what is loaded stays")
+
+	var without []section
+	for _, x := range sections(t, s) {
+		if x.name == sectionMeta {
+			var m cutMeta
+			require.NoError(t, gob.NewDecoder(bytes.NewReader(x.data)).Decode(&m))
+			m.Words[pMatrix] = 0
+			var edited bytes.Buffer
+			require.NoError(t, gob.NewEncoder(&edited).Encode(m))
+			x.data = edited.Bytes()
+		}
+		if x.name != "dense/matrix" {
+			without = append(without, x)
+		}
+	}
+	b = blank()
+	require.ErrorIs(t, load(b.NewLoader(), without), ErrCorrupt)
+	require.ErrorIs(t, b.Err(), ErrBlank)
+}
+
 // flipToOther changes the first row's key to one of the other shard of two.
 func flipToOther(b []byte) []byte {
 	for k := byte(0); ; k++ {

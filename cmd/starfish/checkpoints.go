@@ -192,7 +192,7 @@ func verifyCheckpoints(ctx context.Context, f *found) (l *checkpointList, verdic
 
 // loads loads one checkpoint into a shard that is thrown away.
 func loads(ctx context.Context, f *found, from checkpoint.Loader, shard int, m checkpoint.Meta) error {
-	core, err := pserver.NewShard(f.job.Parameters, shard, f.job.Spec.Queue.Lanes, pserver.ShardOptions{})
+	core, err := pserver.NewShard(f.job.Parameters, shard, f.job.Spec.Queue.Lanes, pserver.ShardOptions{Blank: true})
 	if err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func loadShards(ctx context.Context, f *found) ([]*pserver.Shard, error) {
 		if len(ms) == 0 {
 			return nil, fmt.Errorf("shard %d of job %s has no checkpoint yet", i, f.job.Spec.Job)
 		}
-		shards[i], err = pserver.NewShard(f.job.Parameters, i, f.job.Spec.Queue.Lanes, pserver.ShardOptions{})
+		shards[i], err = pserver.NewShard(f.job.Parameters, i, f.job.Spec.Queue.Lanes, pserver.ShardOptions{Blank: true})
 		if err != nil {
 			return nil, err
 		}
