@@ -60,8 +60,9 @@ audit: ## the audit job and a real model under kills, a minute each (AUDIT=5m)
 simulate: ## whole jobs in virtual time under seeded faults (SEEDS=17 or 0-9999)
 	$(GO) run ./simulate -seeds $(or $(SEEDS),0-9999)
 
-mutants: ## break each invariant by one line and see a test fail (ONLY=regexp)
-	$(GO) run ./mutants/run -only "$(ONLY)"
+mutants: ## break each invariant by one line and see a test, and the simulation, fail (ONLY=regexp BY=tests|simulation)
+	@mkdir -p build
+	$(GO) run ./mutants/run -only "$(ONLY)" -by $(or $(BY),all) -table build/mutants.md
 
 proto: ## generate the protobuf code again (needs protoc and its Go plugins)
 	protoc --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative pserver/pb/*.proto

@@ -5,7 +5,7 @@ import "slices"
 // List returns all mutants, in the order of the invariants they break.
 func List() []Mutant {
 	var all []Mutant
-	for _, part := range [][]Mutant{noMaster(), oneState(), exactlyOnce(), exactlyCounted(), oneWriter(), checkpoints(), liveness(), hostility(), elastic(), supervised()} {
+	for _, part := range [][]Mutant{noMaster(), oneState(), exactlyOnce(), exactlyCounted(), oneWriter(), checkpoints(), protocol(), liveness(), hostility(), elastic(), supervised()} {
 		all = append(all, part...)
 	}
 	slices.SortStableFunc(all, func(a, b Mutant) int { return a.Invariant - b.Invariant })
@@ -20,12 +20,14 @@ func noMaster() []Mutant {
 			Breaks: "chunks of a trainer that is gone never return to the queue",
 			File:   "etcdqueue/steward.go", Old: "case !registered(e):", New: "case false && !registered(e):",
 			Package: "./etcdqueue", Run: "TestRequeue|TestCrashAfterTakeCommits|TestWalk",
+			Simulation: true,
 		},
 		{
 			Name: "shards-of-the-dead-stay-theirs", Invariant: 1,
 			Breaks: "nobody claims the shards of a pserver that is gone",
 			File:   "internal/membership/claim.go", Old: "if o.Owned() && registered[o.Name] == o.Incarnation {", New: "if o.Owned() {",
 			Package: "./internal/membership", Run: "TestPlan",
+			Simulation: true,
 		},
 		{
 			Name: "start-without-the-others-never", Invariant: 1,
@@ -57,12 +59,14 @@ func oneState() []Mutant {
 			Breaks: "a requeued chunk is Todo and Pending at once",
 			File:   "etcdqueue/lane.go", Old: "\t\tl.Pending = kept\n", New: "",
 			Package: "./etcdqueue", Run: "TestLane",
+			Simulation: true,
 		},
 		{
 			Name: "reopen-leaves-it-complete", Invariant: 2,
 			Breaks: "a reopened chunk is Todo and Complete at once",
 			File:   "etcdqueue/lane.go", Old: "\tl.Complete = l.Complete.Minus(at)\n", New: "",
 			Package: "./etcdqueue", Run: "TestLane",
+			Simulation: true,
 		},
 		{
 			Name: "readmit-beside-the-state", Invariant: 2,
@@ -93,18 +97,21 @@ func oneState() []Mutant {
 			Breaks: "a shard calls a chunk finished when it has its first batch",
 			File:   "pserver/ledger/ledger.go", Old: "if p.Last {", New: "if true {",
 			Package: "./pserver/ledger", Run: "TestTable|TestAgainstModel",
+			Simulation: true,
 		},
 		{
 			Name: "complete-before-the-last-acknowledgement", Invariant: 3,
 			Breaks: "a trainer completes a chunk when its first batch is acknowledged",
 			File:   "trainer/round.go", Old: "h.finished = h.finished || last", New: "h.finished = true",
 			Package: "./trainer", Run: "TestKilledProcessesLoseNothing",
+			Simulation: true,
 		},
 		{
 			Name: "complete-without-the-view", Invariant: 3,
 			Breaks: "a chunk is completed with the word of an owner that has been replaced",
 			File:   "trainer/pipeline.go", Old: "r.w.queue.Complete(ctx, report, r.view.Guard())", New: "r.w.queue.Complete(ctx, report)",
 			Package: "./trainer", Run: "TestCompleteNeedsTheOwnersOfItsView|TestPartitionedProcessesLoseNothing|TestKilledProcessesLoseNothing",
+			Simulation: true,
 		},
 		{
 			Name: "one-shard-speaks-for-all", Invariant: 3,
@@ -112,6 +119,7 @@ func oneState() []Mutant {
 			File:   "trainer/round.go", Old: "\t\tif finished || p.Next < next {\n\t\t\tnext = p.Next\n\t\t}\n\t\tfinished = false\n",
 			New:     "\t\tif finished || p.Next < next {\n\t\t\tnext = p.Next\n\t\t}\n\t\tfinished = finished && shards[0].Finished\n",
 			Package: "./trainer", Run: "TestSmallest",
+			Simulation: true,
 		},
 		{
 			Name: "what-earlier-owners-have-said-counts", Invariant: 3,
@@ -130,6 +138,7 @@ func exactlyOnce() []Mutant {
 			Breaks: "a batch that is sent twice is applied twice",
 			File:   "pserver/ledger/ledger.go", Old: "case p.N < f.next:", New: "case p.N+1 < f.next:",
 			Package: "./pserver/ledger", Run: "TestTable|TestAgainstModel",
+			Simulation: true,
 		},
 		{
 			Name: "a-finished-chunk-begins-again", Invariant: 4,
@@ -137,6 +146,7 @@ func exactlyOnce() []Mutant {
 			File:   "pserver/ledger/ledger.go", Old: "if l.finished(p.Pass, p.Rank) {\n\t\treturn Decision{Verdict: Duplicate}, nil",
 			New:     "if false {\n\t\treturn Decision{Verdict: Duplicate}, nil",
 			Package: "./pserver/ledger", Run: "TestTable|TestAgainstModel",
+			Simulation: true,
 		},
 		{
 			Name: "a-gap-is-swallowed", Invariant: 4,
@@ -161,6 +171,7 @@ func exactlyOnce() []Mutant {
 			Breaks: "the queue writes a Complete whose guards do not hold",
 			File:   "etcdqueue/write.go", Old: "verb{name: \"complete\", guards: guards, do", New: "verb{name: \"complete\", do",
 			Package: "./etcdqueue", Run: "TestHistories",
+			Simulation: true,
 		},
 		{
 			Name: "complete-is-complete", Invariant: 4,
@@ -191,12 +202,14 @@ func exactlyOnce() []Mutant {
 			Breaks: "a chunk that is reopened while the job drains lies where nobody looks",
 			File:   "etcdqueue/turn.go", Old: "if s.Phase == PhaseDraining {", New: "if false {",
 			Package: "./etcdqueue", Run: "TestScheduleTranscripts|TestTurned|TestWalk",
+			Simulation: true,
 		},
 		{
 			Name: "draining-before-the-list-is-empty", Invariant: 4,
 			Breaks: "the job drains while an earlier pass has reopened chunks",
 			File:   "etcdqueue/turn.go", Old: "case len(s.Reopened) == 0:", New: "case true:",
 			Package: "./etcdqueue", Run: "TestHistories|TestScheduleTranscripts|TestTurned|TestWalk",
+			Simulation: true,
 		},
 		{
 			Name: "reopen-beside-the-state", Invariant: 4,
@@ -215,6 +228,7 @@ func exactlyOnce() []Mutant {
 			Breaks: "chunks that a restored shard lacks are not trained again",
 			File:   "pserver/restore.go", Old: "if len(missing) > 0 {", New: "if false {",
 			Package: "./pserver", Run: "TestKilledPserverIsReplacedByName|TestKilledBeforeTheFirstCheckpoint",
+			Simulation: true,
 		},
 		{
 			Name: "handed-over-unsaved", Invariant: 4,
@@ -228,12 +242,14 @@ func exactlyOnce() []Mutant {
 			File:   "trainer/steward.go", Old: "if ms[0].Generation != view.Shards[i].Generation || ms[0].Passes < passes {",
 			New:     "if ms[0].Passes < passes {",
 			Package: "./trainer", Run: "TestCovered",
+			Simulation: true,
 		},
 		{
 			Name: "the-newest-save-is-enough", Invariant: 4,
 			Breaks: "lanes are removed while an older listed checkpoint may still need them",
 			File:   "trainer/steward.go", Old: "for _, m := range ms {\n\t\t\tif covered < 0", New: "for _, m := range ms[:1] {\n\t\t\tif covered < 0",
 			Package: "./trainer", Run: "TestCovered",
+			Simulation: true,
 		},
 	}
 }
@@ -264,6 +280,7 @@ func oneWriter() []Mutant {
 			Breaks: "a shard is claimed whose owner is registered",
 			File:   "internal/membership/claim.go", Old: "if old.Owned() && roster.Members[old.Name].Incarnation == old.Incarnation {", New: "if false {",
 			Package: "./internal/membership", Run: "TestClaim",
+			Simulation: true,
 		},
 		{
 			Name: "the-giver-goes-on-serving", Invariant: 5,
@@ -282,12 +299,14 @@ func oneWriter() []Mutant {
 			Breaks: "giver and receiver are owners of one generation",
 			File:   "internal/membership/owners.go", Old: "Generation: o.Generation + 1,", New: "Generation: max(o.Generation, 1),",
 			Package: "./internal/membership", Run: "TestHandOver",
+			Simulation: true,
 		},
 		{
 			Name: "claim-without-comparing", Invariant: 5,
 			Breaks: "two pservers that claim at once both believe that they own the shard",
 			File:   "internal/membership/claim.go", Old: "store.Created(specKey, specRev), v.Guard()}", New: "store.Created(specKey, specRev)}",
 			Package: "./internal/membership", Run: "TestClaim",
+			Simulation: true,
 		},
 		{
 			Name: "guards-go-by-name", Invariant: 5,
@@ -300,6 +319,7 @@ func oneWriter() []Mutant {
 			Breaks: "an owner that is superseded while it publishes lists its checkpoint",
 			File:   "checkpoint/publish.go", Old: "t := store.Txn{If: []store.Cmp{p.view.Guard()}}", New: "t := store.Txn{}",
 			Package: "./checkpoint", Run: "TestSuperseded|TestPublish",
+			Simulation: true,
 		},
 	}
 }

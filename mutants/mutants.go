@@ -27,6 +27,8 @@ type Mutant struct {
 	Old, New  string // Old occurs exactly once in File
 	Package   string // the package that holds the tests
 	Run       string // the tests, as for -run
+	// Simulation: some seed of TestSimulation fails with it, within a minute.
+	Simulation bool
 }
 
 // ErrStale: the line that a mutant changes is not there, or there more than once.

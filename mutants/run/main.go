@@ -1,6 +1,6 @@
 // Command run is `make mutants`: it applies each mutant and runs its tests.
 //
-//	go run ./mutants/run [-only REGEXP] [-list]
+//	go run ./mutants/run [-only REGEXP] [-list] [-by tests|simulation|all] [-table FILE]
 package main
 
 import (
@@ -14,7 +14,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"starfish/internal/clock"
 	"starfish/mutants"
@@ -32,6 +34,9 @@ func run(args []string, stdout, stderr io.Writer) error {
 	fs.SetOutput(stderr)
 	only := fs.String("only", "", "regular expression of the names of the mutants to run")
 	list := fs.Bool("list", false, "list the mutants and do nothing")
+	by := fs.String("by", "all", "tests: those named with a mutant; simulation: its seeds, for every mutant; all: tests, and the simulation where it is to catch the mutant")
+	budget := fs.Duration("budget", time.Minute, "processor time in which the simulation has to find a mutant")
+	table := fs.String("table", "", "file to which the outcome is written as a table")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -39,13 +44,16 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if !slices.Contains([]string{"all", "tests", "simulation"}, *by) {
+		return fmt.Errorf("-by %s: all, tests or simulation", *by)
+	}
 	root, err := os.Getwd()
 	if err != nil {
 		return err
 	}
-	b := bench{root: root, baseline: map[[2]string]error{}}
-	var bad int
-	var all int
+	b := bench{root: root, budget: *budget, baseline: map[[2]string]error{}}
+	var rows []string
+	bad, all := 0, 0
 	for _, m := range mutants.List() {
 		if !wanted.MatchString(m.Name) {
 			continue
@@ -55,28 +63,64 @@ func run(args []string, stdout, stderr io.Writer) error {
 		if *list {
 			continue
 		}
-		start := clock.System.Now()
-		o, err := b.try(m)
+		row, err := b.one(m, *by, stdout)
 		if err != nil {
 			bad++
-			fmt.Fprintf(stdout, "   BROKEN: %v\n", err)
-			continue
+			fmt.Fprintf(stdout, "   %v\n", err)
 		}
-		if !o.caught {
-			bad++
-		}
-		fmt.Fprintf(stdout, "   %s (%s -run '%s', %.1f s)\n", o, m.Package, m.Run, clock.System.Now().Sub(start).Seconds())
+		rows = append(rows, row)
 	}
-	if all == 0 {
+	if *table != "" {
+		if err := os.WriteFile(*table, []byte(strings.Join(rows, "")), 0o644); err != nil {
+			return err
+		}
+	}
+	switch {
+	case all == 0:
 		return errors.New("no mutant has such a name")
-	}
-	if bad > 0 {
+	case bad > 0:
 		return fmt.Errorf("%d of %d mutants were not caught", bad, all)
-	}
-	if !*list {
+	case !*list:
 		fmt.Fprintf(stdout, "all %d mutants were caught\n", all)
 	}
 	return nil
+}
+
+var errSurvived = errors.New("SURVIVED")
+
+// one tries a mutant by its tests, by the simulation, or by both. It returns its
+// row of the table, and an error if it was not caught by what is to catch it.
+func (b *bench) one(m mutants.Mutant, by string, stdout io.Writer) (row string, err error) {
+	tests, simulation := "", ""
+	if by != "simulation" && m.Run != "" {
+		start := clock.System.Now()
+		o, failed := b.try(m)
+		took := clock.System.Now().Sub(start).Seconds()
+		switch {
+		case failed != nil:
+			err = fmt.Errorf("BROKEN: %w", failed)
+		case !o.caught:
+			err = errSurvived
+		}
+		fmt.Fprintf(stdout, "   %s (%s -run '%s', %.1f s)\n", o, m.Package, m.Run, took)
+		tests = fmt.Sprintf("`%s`, %.1f s", o.by, took)
+	}
+	if by == "simulation" || by == "all" && m.Simulation {
+		f, failed := b.simulated(m)
+		switch {
+		case failed != nil:
+			err = errors.Join(err, fmt.Errorf("BROKEN: %w", failed))
+		case !f.caught && m.Simulation:
+			err = errors.Join(err, errSurvived)
+		}
+		if failed == nil {
+			fmt.Fprintf(stdout, "   %s\n", f)
+		}
+		if f.caught {
+			simulation = fmt.Sprintf("seed %d, %.1f s: %s", f.seed, f.cpu.Seconds(), strings.ReplaceAll(f.how, "|", "/"))
+		}
+	}
+	return fmt.Sprintf("| `%s` | %s | %s |\n", m.Name, tests, simulation), err
 }
 
 // outcome of a mutant.
@@ -95,6 +139,7 @@ func (o outcome) String() string {
 // bench runs tests in a module.
 type bench struct {
 	root     string
+	budget   time.Duration       // of the simulation
 	baseline map[[2]string]error // of the tests without a mutant
 }
 
@@ -103,31 +148,35 @@ const timeout = "60s"
 
 // try applies one mutant.
 func (b *bench) try(m mutants.Mutant) (outcome, error) {
-	changed, err := m.Apply(b.root)
-	if err != nil {
-		return outcome{}, err
-	}
-	if err := b.sound(m); err != nil {
-		return outcome{}, err
-	}
-	dir, err := os.MkdirTemp("", "mutant-")
+	dir, overlay, err := b.overlay(m)
 	if err != nil {
 		return outcome{}, err
 	}
 	defer os.RemoveAll(dir)
-	file, overlay := filepath.Join(dir, filepath.Base(m.File)), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, changed, 0o644); err != nil {
-		return outcome{}, err
-	}
-	j, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(b.root, m.File): file}})
-	if err != nil {
-		return outcome{}, err
-	}
-	if err := os.WriteFile(overlay, j, 0o644); err != nil {
+	if err := b.sound(m); err != nil {
 		return outcome{}, err
 	}
 	out, err := b.test(m, "-overlay", overlay)
 	return judge(out, err)
+}
+
+// overlay writes the changed file and an overlay of the Go toolchain with it into
+// a new directory.
+func (b *bench) overlay(m mutants.Mutant) (dir, overlay string, err error) {
+	changed, err := m.Apply(b.root)
+	if err != nil {
+		return "", "", err
+	}
+	if dir, err = os.MkdirTemp("", "mutant-"); err != nil {
+		return "", "", err
+	}
+	file := filepath.Join(dir, filepath.Base(m.File))
+	overlay = filepath.Join(dir, "overlay.json")
+	j, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(b.root, m.File): file}})
+	if err = errors.Join(err, os.WriteFile(file, changed, 0o644), os.WriteFile(overlay, j, 0o644)); err != nil {
+		return "", "", errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, overlay, nil
 }
 
 // sound makes sure that the tests pass without the mutant.
