@@ -22,6 +22,18 @@ func elastic() []Mutant {
 			Package: "./trainer", Run: "TestMemoryLimitIsWaitedOut",
 		},
 		{
+			Name: "claimed-whatever-its-size", Invariant: 10,
+			Breaks: "a pserver claims a shard that it is known not to hold",
+			File:   "pserver/room.go", Old: "if need > room {", New: "if false {",
+			Package: "./pserver", Run: "TestShardsThatDoNotFit",
+		},
+		{
+			Name: "the-full-hold-up-the-others", Invariant: 9,
+			Breaks: "a shard that was planned for a pserver that cannot hold it stays free",
+			File:   "pserver/room.go", Old: "if !free || now.Sub(t.free) < declinedTime {", New: "if now.Sub(t.free) >= 0 {",
+			Package: "./pserver", Run: "TestShardsThatDoNotFit",
+		},
+		{
 			Name: "back-off-beside-the-watch", Invariant: 9,
 			Breaks: "a trainer sits out its back-off although the shard has a new owner",
 			File:   "pserver/client/client.go", Old: "if faults <= 0 || v.Revision == 0 {", New: "if true {",

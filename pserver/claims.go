@@ -45,6 +45,12 @@ type tenure struct {
 	// is failed after one that has failed.
 	moving       []moving
 	calm, failed time.Time
+	// free is since when shards are free; needs what shards that are being loaded
+	// will take; declined which shard cannot be held, if one cannot.
+	free      time.Time
+	needs     map[int]int64
+	declined  string
+	declining remind.Reminder
 	// claiming that fails is tried again.
 	claiming remind.Reminder
 	// keepers run under hold, which ends with the tenure.
@@ -63,7 +69,7 @@ var (
 // tenure follows owners, pservers and state until the membership ends. It
 // returns membership.ErrLost if the process may register again.
 func (s *Server) tenure(ctx context.Context, m *membership.Member) error {
-	t := &tenure{Server: s, member: m, me: membership.Owner{Name: m.Name(), Incarnation: m.Incarnation(), Address: m.Address()}}
+	t := &tenure{Server: s, member: m, me: membership.Owner{Name: m.Name(), Incarnation: m.Incarnation(), Address: m.Address()}, needs: map[int]int64{}}
 	t.hold, t.release = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.mu.Lock()
 	s.member = m
@@ -153,7 +159,11 @@ func (t *tenure) follow(ctx context.Context) error {
 			continue
 		}
 		t.claiming.Over(t.cfg.Clock.Now())
-		if pause := t.balance(); pause > 0 {
+		pause := t.balance()
+		if !t.free.IsZero() && (pause == 0 || pause > time.Second) {
+			pause = time.Second // who was meant to claim may not do it
+		}
+		if pause > 0 {
 			again.Stop()
 			again = t.cfg.Clock.Timer(pause)
 		}
@@ -171,6 +181,11 @@ func (t *tenure) claim(ctx context.Context) error {
 	defer cancel()
 	// Shards also become free because others leave a job that has ended.
 	if st, err := t.queue.State(ctx); err != nil || st.Phase.Ended() {
+		return err
+	}
+	shards, err := t.affordable(ctx, shards)
+	if err != nil || len(shards) == 0 {
+		t.wait(t.declined)
 		return err
 	}
 	v, err := membership.Claim(ctx, t.cfg.Store, t.member, t.job.SpecRev, shards)
@@ -205,7 +220,7 @@ func (t *tenure) plan() []int {
 		return nil // not known yet
 	}
 	v := t.view.Sized(t.job.Parameters.Shards)
-	shards := membership.PlanClaim(v, t.roster, t.me, t.job.Spec.Run.Pservers, t.waited)
+	shards := membership.PlanClaim(v, t.claimants(v), t.me, t.job.Spec.Run.Pservers, t.waited)
 	for shard, h := range *t.table.Load() {
 		o := v.Shards[shard]
 		if h != nil && h.member != t.member && (!o.Owned() || o.Incarnation == h.member.Incarnation()) &&
@@ -299,7 +314,7 @@ func (t *tenure) drain(ctx context.Context) {
 	// Still serving, so that it costs no pause: who is there to receive?
 	var asked sync.WaitGroup
 	asked.Go(func() { t.announce(ctx) })
-	willing := t.willing(ctx, t.roster.Members)
+	willing := t.able(ctx, t.willing(ctx, t.roster.Members))
 	asked.Wait()
 	since := t.cfg.Clock.Now()
 	t.stopping.Store(true)

@@ -250,7 +250,7 @@ func (s *Server) live(ctx context.Context) error {
 		s.step("registering")
 		m, err := membership.Register(ctx, membership.Config{
 			Store: s.cfg.Store, Clock: s.cfg.Clock, Role: membership.PServers,
-			Name: s.cfg.Name, Address: s.addressNow(), Version: s.cfg.Version,
+			Name: s.cfg.Name, Address: s.addressNow(), Version: s.cfg.Version, MaxMemory: s.cfg.MaxMemory,
 			Incarnation: s.incarnationNow(), Previous: previous,
 			TTL: s.job.Spec.LeaseTTL, SpecRev: s.job.SpecRev,
 			Takeover: s.cfg.Takeover, Probe: s.probe, Log: s.log,

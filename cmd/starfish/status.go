@@ -71,8 +71,10 @@ type shardStatus struct {
 	Batches     int64  `json:"batches"`
 	Passes      int    `json:"passes"`
 	SavedAt     int64  `json:"saved_at,omitempty"` // UnixNano by the saver's clock
-	// current: the newest checkpoint is of the present generation.
+	// current: the newest checkpoint is of the present generation. memory is what
+	// the shard took when it was saved, in bytes; 0: not known.
 	current bool
+	memory  int64
 }
 
 // shardLedger is what a shard has counted since the start of the job.
@@ -93,6 +95,8 @@ type memberStatus struct {
 	Incarnation string `json:"incarnation"`
 	Address     string `json:"address"`
 	Version     string `json:"version"`
+	// MaxMemory is a pserver's memory limit in bytes.
+	MaxMemory int64 `json:"max_memory,omitempty"`
 	// Answers: it was asked who it is, and was itself. Error says why not.
 	Answers bool   `json:"answers"`
 	Error   string `json:"error,omitempty"`

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -16,6 +17,8 @@ import (
 	"starfish/internal/membership"
 	"starfish/internal/store"
 	"starfish/internal/transport"
+	"starfish/job"
+	"starfish/pserver/ledger"
 	"starfish/pserver/pb"
 )
 
@@ -75,6 +78,10 @@ func readShards(ctx context.Context, f *found) ([]shardStatus, error) {
 			m := metas[i][0]
 			s.Checkpoints, s.Path, s.Batches, s.Passes, s.SavedAt = len(metas[i]), m.Path, m.Batches, m.Passes, m.Timestamp
 			s.current = m.Generation == o.Generation
+			var sum ledger.Summary
+			if json.Unmarshal(m.Ledger, &sum) == nil {
+				s.memory = sum.Memory
+			}
 		}
 		shards[i] = s
 	}
@@ -88,7 +95,7 @@ func readMembers(ctx context.Context, st store.Store, role string) ([]memberStat
 	}
 	members := []memberStatus{}
 	for name, m := range roster.Members {
-		members = append(members, memberStatus{Name: name, Incarnation: m.Incarnation, Address: m.Address, Version: m.Version})
+		members = append(members, memberStatus{Name: name, Incarnation: m.Incarnation, Address: m.Address, Version: m.Version, MaxMemory: m.MaxMemory})
 	}
 	sort.Slice(members, func(i, j int) bool { return members[i].Name < members[j].Name })
 	return members, nil
@@ -235,6 +242,9 @@ func (s *jobStatus) waits(pservers int) []string {
 	} else if free := shards(func(sh shardStatus) bool { return sh.Owner == "" }); free != "" {
 		say("nobody owns %s; %d of %d pservers are registered", free, len(s.Pservers), pservers)
 	}
+	if sizes := s.unheld(); sizes != "" {
+		say("%s", sizes)
+	}
 	if s.Phase == etcdqueue.PhaseTraining && len(s.Trainers) == 0 {
 		say("no trainer is registered")
 	}
@@ -269,6 +279,27 @@ func (s *jobStatus) waits(pservers int) []string {
 		say("%s", trouble)
 	}
 	return waits
+}
+
+// unheld names the sizes of the shards of nobody, and the memory limits of the
+// pservers, if one has a limit.
+func (s *jobStatus) unheld() string {
+	var shards, limits []string
+	for _, sh := range s.Shards {
+		if sh.Owner == "" && sh.memory > 0 {
+			shards = append(shards, fmt.Sprintf("shard %d takes %s", sh.Shard, job.Bytes(sh.memory).Short()))
+		}
+	}
+	for _, m := range s.Pservers {
+		if m.MaxMemory > 0 {
+			limits = append(limits, fmt.Sprintf("%s %s", m.Name, job.Bytes(m.MaxMemory).Short()))
+		}
+	}
+	if len(shards) == 0 || len(limits) == 0 {
+		return ""
+	}
+	const most = 12
+	return fmt.Sprintf("%s; memory limits: %s", strings.Join(shards[:min(len(shards), most)], ", "), strings.Join(limits[:min(len(limits), most)], ", "))
 }
 
 // numbered is "shard 3", or "shards 3, 4, 5" of which very many are not listed.

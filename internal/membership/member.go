@@ -68,7 +68,7 @@ func (m *Member) Registered() store.Cmp {
 // gets no shard any more. What it owns stays its own. It may be repeated after an
 // error. ErrLost or *SupersededError: m is not registered any more.
 func (m *Member) Leave(ctx context.Context) error {
-	value := Registration{Incarnation: m.c.Incarnation, Address: m.c.Address, Version: m.c.Version, Leaving: true}.encode()
+	value := Registration{Incarnation: m.c.Incarnation, Address: m.c.Address, Version: m.c.Version, Leaving: true, MaxMemory: m.c.MaxMemory}.encode()
 	for {
 		r, err := m.c.Store.Txn(ctx, store.Txn{
 			If:   []store.Cmp{m.Registered()},

@@ -116,8 +116,10 @@ type Registration struct {
 	Address     string
 	Version     string
 	Leaving     bool // it is stopping, and takes no shard any more
-	Lease       store.LeaseID
-	Revision    int64 // at which it was written
+	// MaxMemory is a pserver's memory limit in bytes; 0: none.
+	MaxMemory int64
+	Lease     store.LeaseID
+	Revision  int64 // at which it was written
 }
 
 // registrationRecord is the value of a registration.
@@ -127,10 +129,11 @@ type registrationRecord struct {
 	Address     string `json:"address"`
 	Version     string `json:"version"`
 	Leaving     bool   `json:"leaving,omitempty"`
+	MaxMemory   int64  `json:"max_memory,omitempty"`
 }
 
 func (r Registration) encode() []byte {
-	return mustJSON(registrationRecord{formatVersion, r.Incarnation, r.Address, r.Version, r.Leaving})
+	return mustJSON(registrationRecord{formatVersion, r.Incarnation, r.Address, r.Version, r.Leaving, r.MaxMemory})
 }
 
 // decodeRegistration reads a registration; the zero Registration for an absent key.
@@ -148,6 +151,7 @@ func decodeRegistration(kv store.KV) (Registration, error) {
 		Address:     r.Address,
 		Version:     r.Version,
 		Leaving:     r.Leaving,
+		MaxMemory:   r.MaxMemory,
 		Lease:       kv.Lease,
 		Revision:    kv.ModRev,
 	}, nil

@@ -38,6 +38,8 @@ type Config struct {
 	Address string
 	// Version of the program, for operators.
 	Version string
+	// MaxMemory is the memory limit of a pserver in bytes; 0: none.
+	MaxMemory int64
 	// Incarnation of the process; default: a new UUID. A process that already
 	// answers to probes under an incarnation passes it here.
 	Incarnation string
@@ -260,7 +262,7 @@ func (r *registrar) answers(ctx context.Context, old Registration) bool {
 }
 
 func (r *registrar) transaction(ctx context.Context, at situation, lease store.LeaseID) (store.Txn, error) {
-	me := Registration{Incarnation: r.Incarnation, Address: r.Address, Version: r.Version}
+	me := Registration{Incarnation: r.Incarnation, Address: r.Address, Version: r.Version, MaxMemory: r.MaxMemory}
 	t := store.Txn{
 		If:   []store.Cmp{store.Unchanged(r.key(), at.old.Revision), store.Created(specKey, r.SpecRev)},
 		Then: []store.Op{store.Put(r.key(), me.encode(), lease)},

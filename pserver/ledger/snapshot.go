@@ -236,6 +236,9 @@ type Summary struct {
 	// Request is the number of the newest request for checkpoints that the saver
 	// had seen before it took its cut; whoever publishes the summary fills it in.
 	Request int64 `json:"request,omitempty"`
+	// Memory is what the shard took in memory, in bytes; whoever publishes the
+	// summary fills it in.
+	Memory int64 `json:"memory,omitempty"`
 }
 
 // Summary adds the ledger up.
