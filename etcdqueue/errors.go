@@ -36,6 +36,15 @@ var (
 	ErrClosed = errors.New("etcdqueue: closed")
 )
 
+// EmptyError is the ErrEmpty of a Take: Pass and those before it have nothing
+// that is Todo.
+type EmptyError struct{ Pass int }
+
+func (e *EmptyError) Error() string { return ErrEmpty.Error() }
+
+// Unwrap makes errors.Is(err, ErrEmpty) true.
+func (e *EmptyError) Unwrap() error { return ErrEmpty }
+
 // ErrFailed is returned once the job has failed.
 type ErrFailed struct{ Reason string } //nolint:errname // it is branched on like the sentinels beside it
 

@@ -68,7 +68,7 @@ func (t *takes) settle(task Task) {
 // what others have had in hand for too long without progress: their reports on
 // that are ErrStale from then on.
 //
-// Errors: ErrEmpty (wait with Changed), ErrDone, *ErrFailed, ErrNoQueue. After
+// Errors: *EmptyError, which is an ErrEmpty (wait with Changed), ErrDone, *ErrFailed, ErrNoQueue. After
 // any other error the chunks may have been taken; a later Take finds them.
 func (q *Queue) Take(ctx context.Context, max int) ([]Task, error) {
 	if max < 1 || q.c.Incarnation == "" {
@@ -189,7 +189,7 @@ func (q *Queue) choose(w wish) (p *passView, picks []pick, skipped []store.Cmp, 
 	if p, picks := q.overtakeLocked(w); len(picks) > 0 {
 		return p.snapshot(picks), picks, nil, nil, nil
 	}
-	return nil, nil, nil, nil, ErrEmpty
+	return nil, nil, nil, nil, &EmptyError{Pass: q.view.state.Pass}
 }
 
 // snapshot is the pass with only the picked lanes, as they are now.

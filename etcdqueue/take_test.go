@@ -3,6 +3,7 @@ package etcdqueue
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -129,7 +130,7 @@ func TestTakeByPhase(t *testing.T) {
 	require.NoError(t, q.Finish(t.Context(), PhaseComplete, "", nil))
 	eventually(t, func() bool {
 		_, err = q.Take(t.Context(), 1)
-		return err != ErrEmpty //nolint:errorlint // the sentinel itself
+		return !errors.Is(err, ErrEmpty)
 	})
 	require.ErrorIs(t, err, ErrDone)
 
