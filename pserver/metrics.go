@@ -17,7 +17,7 @@ type metrics struct {
 	server *Server
 
 	// answers counts the sections of answers by code.
-	answers       [wire.Full + 1]prometheus.Counter
+	answers       [wire.Codes]prometheus.Counter
 	messages      prometheus.Counter
 	receivedBytes prometheus.Counter
 	malformed     prometheus.Counter
@@ -31,6 +31,7 @@ type metrics struct {
 	leasesLost    prometheus.Counter
 	handOvers     *prometheus.CounterVec
 	handOverPause prometheus.Histogram
+	barrierWait   prometheus.Histogram
 }
 
 const namespace = "starfish_pserver_"
@@ -62,6 +63,8 @@ func newMetrics(r prometheus.Registerer, s *Server) (*metrics, error) {
 		handOverPause: prometheus.NewHistogram(prometheus.HistogramOpts{Name: namespace + "handover_pause_seconds",
 			Help: "Time for which a shard that was received was not served.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 10)}),
 	}
+	m.barrierWait = prometheus.NewHistogram(prometheus.HistogramOpts{Name: namespace + "barrier_seconds",
+		Help: "Time from the first batch that waits at a step to its close.", Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10)})
 	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: namespace + "answers_total",
 		Help: "Sections answered, by code."}, []string{"code"})
 	for c := range m.answers {
@@ -73,7 +76,7 @@ func newMetrics(r prometheus.Registerer, s *Server) (*metrics, error) {
 	var errs []error
 	for _, c := range []prometheus.Collector{
 		m, answers, m.messages, m.receivedBytes, m.malformed, m.saves, m.saveSeconds, m.savesSkipped,
-		m.restores, m.restoreTime, m.unloadable, m.reopened, m.leasesLost, m.handOvers, m.handOverPause,
+		m.restores, m.restoreTime, m.unloadable, m.reopened, m.leasesLost, m.handOvers, m.handOverPause, m.barrierWait,
 	} {
 		errs = append(errs, r.Register(c))
 	}

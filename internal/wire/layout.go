@@ -26,6 +26,7 @@ const (
 const (
 	requestHeader   = 32
 	requestSection  = 40
+	barrierHeader   = 24
 	pushHeader      = 56
 	arrayHeader     = 16 // before pushed values and before pulled keys
 	blockRef        = 8
@@ -40,6 +41,9 @@ const (
 	flagLast
 	flagVoid
 	flagGap
+	flagBarrier
+	flagAwait
+	flagIdle
 	flags
 )
 

@@ -3,7 +3,7 @@ package wire
 import "math"
 
 // RequestWriter writes requests. The order of calls is Start, then for each
-// section Section, Push (if any), PushBlock …, PushRows …, PullBlock …,
+// section Section, Barrier (if any), Push (if any), PushBlock …, PushRows …, PullBlock …,
 // PullKeys …, then Finish.
 type RequestWriter struct {
 	buf      *Buffer
@@ -42,6 +42,21 @@ func (w *RequestWriter) Section(shard int, generation int64) {
 	le.PutUint32(h, uint32(shard))
 	le.PutUint32(h[4:], 0)
 	le.PutUint64(h[8:], uint64(generation))
+}
+
+// Barrier says what the section means to the shard's barrier; to be called right
+// after Section.
+func (w *RequestWriter) Barrier(b Barrier) {
+	w.flags |= flagBarrier
+	switch b.Kind {
+	case Await:
+		w.flags |= flagAwait
+	case Idle:
+		w.flags |= flagIdle
+	}
+	h := w.buf.Extend(barrierHeader)
+	le.PutUint64(h, uint64(b.Step))
+	copy(h[8:], b.Trainer[:])
 }
 
 // Push makes the section a push of part; More marks all but the last part.
@@ -172,8 +187,11 @@ func (r *ShardRequest) decode(message *scanner) error {
 	r.Shard = int(le.Uint32(head))
 	r.Generation = int64(le.Uint64(head[8:]))
 	flag := le.Uint32(head[4:])
-	if flag >= flags || flag&flagPush == 0 && flag != 0 {
+	if flag >= flags || flag&flagPush == 0 && flag&(flagMore|flagLast|flagVoid|flagGap) != 0 {
 		return malformed("flags %#x", flag)
+	}
+	if err := r.decodeBarrier(&s, flag); err != nil {
+		return err
 	}
 	blocks, rows := le.Uint32(head[16:]), le.Uint32(head[20:])
 	if flag&flagPush == 0 && blocks+rows != 0 {
@@ -186,6 +204,34 @@ func (r *ShardRequest) decode(message *scanner) error {
 		}
 	}
 	return r.decodePull(&s, le.Uint32(head[24:]), le.Uint32(head[28:]))
+}
+
+// decodeBarrier reads the head that says what the section means to a barrier: a
+// push arrives, anything else awaits or is idle.
+func (r *ShardRequest) decodeBarrier(s *scanner, flag uint32) error {
+	r.Barrier = Barrier{}
+	switch flag & (flagPush | flagBarrier | flagAwait | flagIdle) {
+	case 0, flagPush:
+		return nil
+	case flagPush | flagBarrier:
+		r.Barrier.Kind = Arrive
+	case flagBarrier | flagAwait:
+		r.Barrier.Kind = Await
+	case flagBarrier | flagIdle:
+		r.Barrier.Kind = Idle
+	default:
+		return malformed("flags %#x", flag)
+	}
+	h := s.take(barrierHeader)
+	if s.bad {
+		return malformed("a section is cut short")
+	}
+	r.Barrier.Step = int64(le.Uint64(h))
+	copy(r.Barrier.Trainer[:], h[8:])
+	if r.Barrier.Step < 0 {
+		return malformed("a negative step")
+	}
+	return nil
 }
 
 func (r *ShardRequest) decodePush(s *scanner, flag, blocks, rows uint32) error {
@@ -203,7 +249,7 @@ func (r *ShardRequest) decodePush(s *scanner, flag, blocks, rows uint32) error {
 	if p.Pass < 0 || p.Rank < 0 || p.N < 0 {
 		return malformed("a negative pass, rank or batch")
 	}
-	p.Part, p.More = int(le.Uint32(h[52:])), flag&flagMore != 0
+	p.Part, p.More, p.Seen = int(le.Uint32(h[52:])), flag&flagMore != 0, -1
 	p.Dense = sized(p.Dense, int(blocks))
 	for i := range p.Dense {
 		if err := p.Dense[i].decode(s); err != nil {

@@ -39,8 +39,12 @@ type PushData struct {
 	Meta
 	// Part counts the parts of a push from 0; More tells that another one
 	// follows. Only the part without More makes the shard apply all of them.
-	Part   int
-	More   bool
+	Part int
+	More bool
+	// Seen is how many updates, those of the sender's included, the values had
+	// seen from which the gradient was computed; negative where nobody knows. It
+	// does not travel.
+	Seen   int64
 	Dense  []DenseBlock
 	Sparse []SparseRows
 }
@@ -105,11 +109,45 @@ const (
 	Invalid
 	// Full: the push would create rows for which its pserver has no memory left.
 	Full
+	// Waiting: the step is still open, and Reason says for whom. The batch of the
+	// trainer has been taken, or has to be waited for.
+	Waiting
+	// Closed: the shard has closed the step; Next is the step that is open.
+	Closed
 	codes // their number
 )
 
+// Codes is the number of codes.
+const Codes = int(codes)
+
 // Refused tells whether the code is a refusal.
 func (c Code) Refused() bool { return c > Skipped }
+
+// Barrier is what a section means to the barrier of its shard, in jobs whose
+// trainers keep step with each other.
+type Barrier struct {
+	Kind BarrierKind
+	// Step is the step of the batch, or the newest pass that has nothing to do
+	// (Idle).
+	Step int64
+	// Trainer is the incarnation of the sender.
+	Trainer [16]byte
+}
+
+// BarrierKind says which of its sections a message has before it.
+type BarrierKind uint8
+
+// The kinds. A section of kind NoBarrier has nothing to do with steps.
+const (
+	NoBarrier BarrierKind = iota
+	// Arrive: the section pushes a batch under the step.
+	Arrive
+	// Await: the section asks what became of the batch that this stream has
+	// pushed under the step, and pulls when the step is closed.
+	Await
+	// Idle: the trainer has no work, and need not be waited for.
+	Idle
+)
 
 // Request is one message of a trainer to a pserver.
 type Request struct {
@@ -122,6 +160,7 @@ type Request struct {
 type ShardRequest struct {
 	Shard      int
 	Generation int64
+	Barrier    Barrier
 	// Push is nil where the section only pulls.
 	Push *PushData
 	// Dense and Sparse name what is pulled; the answer holds their values in
@@ -170,5 +209,5 @@ func (c Code) String() string {
 
 var codeNames = [codes]string{
 	"ok", "staged", "applied", "duplicate", "skipped", "go back", "stale",
-	"wrong owner", "paused", "unloaded", "failed", "invalid", "full",
+	"wrong owner", "paused", "unloaded", "failed", "invalid", "full", "waiting", "closed",
 }

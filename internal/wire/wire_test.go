@@ -22,6 +22,9 @@ func writeRequest(b *Buffer, r *Request) {
 	w.Start(b, r.Job, r.Seq)
 	for _, s := range r.Shards {
 		w.Section(s.Shard, s.Generation)
+		if s.Barrier.Kind != NoBarrier {
+			w.Barrier(s.Barrier)
+		}
 		if s.Push != nil {
 			w.Push(&s.Push.Meta, s.Push.Part)
 			for _, d := range s.Push.Dense {
@@ -80,6 +83,19 @@ func drawPush(t *rapid.T) *PushData {
 	return p
 }
 
+func drawBarrier(t *rapid.T, push bool) (b Barrier) {
+	if !rapid.Bool().Draw(t, "barrier?") {
+		return b
+	}
+	kinds := []BarrierKind{Await, Idle}
+	if push {
+		kinds = []BarrierKind{Arrive}
+	}
+	b.Kind, b.Step = rapid.SampledFrom(kinds).Draw(t, "kind"), natural.Draw(t, "step")
+	copy(b.Trainer[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "trainer"))
+	return b
+}
+
 func drawRequest(t *rapid.T) *Request {
 	r := &Request{Seq: rapid.Uint64().Draw(t, "seq")}
 	copy(r.Job[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "job"))
@@ -88,6 +104,7 @@ func drawRequest(t *rapid.T) *Request {
 		if rapid.Bool().Draw(t, "push?") {
 			s.Push = drawPush(t)
 		}
+		s.Barrier = drawBarrier(t, s.Push != nil)
 		for range rapid.IntRange(0, 3).Draw(t, "blocks") {
 			s.Dense = append(s.Dense, BlockRef{params.Draw(t, "p"), u32.Draw(t, "block")})
 		}
@@ -157,6 +174,7 @@ func requireRequest(t require.TestingT, want, got *Request) {
 		w, g := &want.Shards[i], &got.Shards[i]
 		require.Equal(t, w.Shard, g.Shard)
 		require.Equal(t, w.Generation, g.Generation)
+		require.Equal(t, w.Barrier, g.Barrier)
 		require.Equal(t, w.Push == nil, g.Push == nil)
 		if w.Push != nil {
 			require.Equal(t, w.Push.Meta, g.Push.Meta)
@@ -274,7 +292,11 @@ func TestDecodeRefuses(t *testing.T) {
 		"a response":              {2, kindResponse},
 		"too many sections":       {4, 2},
 		"too few sections":        {4, 0},
-		"an unknown flag":         {32 + 4, 0x21},
+		"an unknown flag":         {32 + 5, 0x01},
+		"a push that awaits":      {32 + 4, 0x65},
+		"a push that is idle":     {32 + 4, 0xa5},
+		"an await of no step":     {32 + 4, 0x40},
+		"a part without a push":   {32 + 4, 0x42},
 		"values without a push":   {32 + 4, 0},
 		"too many pushed blocks":  {32 + 16, 9},
 		"too many pushed rows":    {32 + 20, 2},
