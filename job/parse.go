@@ -71,6 +71,7 @@ func ParseSpec(text []byte, dir string, sets []string, opts ...Option) (*Spec, e
 	spec.places = p.places
 	spec.adjustColumns(p.places)
 	spec.Optimizer.adjust(p.places)
+	spec.Train.adjust(p.places)
 	if dir != "" {
 		if err := spec.resolve(dir); err != nil {
 			return nil, err

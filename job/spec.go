@@ -140,8 +140,13 @@ type Schedule struct {
 
 // Train is the section `train`.
 type Train struct {
-	// Mode is async: gradients are applied as they arrive.
+	// Mode is async (gradients are applied as they arrive) or sync (all trainers
+	// take each step together, and their gradients are applied as one). Default
+	// async.
 	Mode string `spec:"mode"`
+	// Staleness bounds, in mode async, by how many steps a trainer may be ahead of
+	// the slowest one that has work. Absent: no bound.
+	Staleness int `spec:"staleness,omitempty"`
 	// Passes over the data. Default 1.
 	Passes int `spec:"passes"`
 	// Batch is the nominal number of records of one update. Default 64.
@@ -151,7 +156,7 @@ type Train struct {
 	// Seed of permutations and initial values. Default 1.
 	Seed uint64 `spec:"seed"`
 	// Window is how many batches a trainer computes ahead of the answers to
-	// its pushes: 0 or 1. Default 1.
+	// its pushes: 0 or 1. Default 1, in mode sync always 0.
 	Window int `spec:"window"`
 	// Evaluate says when data.test is evaluated: after each pass, or at the end
 	// only. Default pass.
@@ -198,8 +203,8 @@ type Recovery struct {
 	// Policy is replay, what a lost pserver had not saved is trained again, or
 	// skip: it stays lost, and is counted. Default replay.
 	Policy string `spec:"policy"`
-	// BarrierTimeout ends the first barrier after a recovery; only the mode
-	// sync has barriers. Default 30s.
+	// BarrierTimeout ends the first barrier after a recovery, if not all trainers
+	// have come by then; for the mode sync. Default 30s.
 	BarrierTimeout time.Duration `spec:"barrier_timeout"`
 	// MemoryWait is how long a trainer waits for memory on a pserver that is at its
 	// --max-memory before it fails the job. 0: for ever. Default 30m.
@@ -234,6 +239,7 @@ const (
 	ReductionMean       = "mean"
 	ReductionSum        = "sum"
 	ModeAsync           = "async"
+	ModeSync            = "sync"
 	EvaluatePass        = "pass"
 	EvaluateEnd         = "end"
 	PolicyReplay        = "replay"

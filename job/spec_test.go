@@ -126,9 +126,11 @@ func TestRefused(t *testing.T) {
 		"section as text":        {"train: fast", `line 4: train: must be a mapping of fields, not "fast"`},
 		"negative seed":          {"train: {seed: -1}", `line 4: train.seed: must be a whole number from 0 to 2^64-1, not "-1"`},
 		"text for a truth":       {"train: {shuffle: 1}", `line 4: train.shuffle: must be true or false, not "1"`},
-		"later mode":             {"train: {mode: sync}", "line 4: train.mode: sync is not implemented in this version"},
+		"sync with a window":     {"train: {mode: sync, window: 1}", "line 4: train.window: must be 0 in mode sync, where values are always fresh"},
+		"sync with a bound":      {"train: {mode: sync, staleness: 3}", "line 4: train.staleness: is for mode async: in mode sync no value is older than a step"},
+		"a bound of nothing":     {"train: {staleness: 0}", "line 4: train.staleness: must be at least 1, is 0"},
 		"evaluate":               {"train: {evaluate: ends}", `line 4: train.evaluate: "ends" is not one of pass, end; did you mean end?`},
-		"unknown mode":           {"train: {mode: asinc}", `line 4: train.mode: "asinc" is not one of async; did you mean async?`},
+		"unknown mode":           {"train: {mode: asinc}", `line 4: train.mode: "asinc" is not one of async, sync; did you mean async?`},
 		"later window":           {"train: {window: 2}", "line 4: train.window: more than 1 is not implemented in this version"},
 		"negative window":        {"train: {window: -1}", "line 4: train.window: must be at least 0, is -1"},
 		"features":               {"features: []", "line 4: features: only the formats csv and tsv have columns, not libsvm"},
@@ -199,7 +201,7 @@ func TestAllErrorsAtOnce(t *testing.T) {
 	t.Parallel()
 	text := `job: a
 data: {trian: [x], chunk: 0, label: y}
-train: {batch: -5, mode: sync}
+train: {batch: -5, mode: snyc}
 features: []
 model: {type: logitic}
 lease_ttl: 1s
@@ -213,7 +215,7 @@ s.yaml:2: data.trian: unknown field; did you mean train?
 s.yaml:2: data.train: missing: nothing to train on
 s.yaml:2: data.chunk: must be at least 1 byte, is 0
 s.yaml:2: data.label: only the formats csv and tsv have columns, not libsvm
-s.yaml:3: train.mode: sync is not implemented in this version
+s.yaml:3: train.mode: "snyc" is not one of async, sync; did you mean sync?
 s.yaml:3: train.batch: must be at least 1, is -5
 s.yaml:4: features: only the formats csv and tsv have columns, not libsvm
 s.yaml:5: model.type: "logitic" is not one of logistic, linear; did you mean logistic?

@@ -42,7 +42,7 @@ var (
 	optimizers  = choice{now: []string{OptimizerSGD, OptimizerMomentum, OptimizerNesterov, OptimizerAdagrad, OptimizerAdam, OptimizerFTRL}}
 	schedules   = []string{ScheduleConstant, ScheduleLinear, ScheduleExponential, ScheduleCosine}
 	reductions  = choice{now: []string{ReductionMean, ReductionSum}}
-	modes       = choice{now: []string{ModeAsync}, later: []string{"sync"}}
+	modes       = choice{now: []string{ModeAsync, ModeSync}}
 	evaluations = choice{now: []string{EvaluatePass, EvaluateEnd}}
 	policies    = choice{now: []string{PolicyReplay, PolicySkip}}
 	laterModels = []string{"softmax", "fm", "mlp", "widedeep", "deepfm", "mf"}
@@ -109,6 +109,7 @@ func (s *Spec) check(p *problems, o options) {
 	evaluations.check(p, "train.evaluate", s.Train.Evaluate)
 	between(p, "train.passes", s.Train.Passes, 1, 999_999)
 	between(p, "train.batch", s.Train.Batch, 1, 1<<20)
+	s.checkSteps(p)
 	if s.Train.Window > 1 {
 		p.add("train.window", "more than 1 is not implemented in this version")
 	}
@@ -143,6 +144,29 @@ func (s *Spec) check(p *problems, o options) {
 	atLeast(p, "lease_ttl", s.LeaseTTL, 2*time.Second)
 	between(p, "run.pservers", s.Run.Pservers, 1, 1000)
 	between(p, "run.trainers", s.Run.Trainers, 1, 1000)
+}
+
+// adjust gives the fields their defaults that depend on the mode.
+func (t *Train) adjust(places map[string]place) {
+	if _, given := places["train.window"]; !given && t.Mode == ModeSync {
+		t.Window = 0
+	}
+}
+
+// checkSteps finds what does not fit the mode.
+func (s *Spec) checkSteps(p *problems) {
+	if _, given := p.places["train.staleness"]; given {
+		between(p, "train.staleness", s.Train.Staleness, 1, 1<<20)
+	}
+	if s.Train.Mode != ModeSync {
+		return
+	}
+	if s.Train.Staleness > 0 {
+		p.add("train.staleness", "is for mode async: in mode sync no value is older than a step")
+	}
+	if _, given := p.places["train.window"]; given && s.Train.Window > 0 {
+		p.add("train.window", "must be 0 in mode sync, where values are always fresh")
+	}
 }
 
 func (s *Spec) checkData(p *problems, o options) {

@@ -72,12 +72,22 @@ type Outcome struct {
 	Next     int64
 	// Lost is the size of the gap that the push has left, under policy skip.
 	Lost int64
+	// Waiting: the batch waits for its step to close, or its trainer for others;
+	// Reason says for whom. Closed: its step has closed already, and nothing was
+	// done. Next is the open step then.
+	Waiting, Closed bool
+	Reason          string
 }
 
 // Code is the outcome as messages spell it.
 func (o Outcome) Code() wire.Code {
-	if o.Staged {
+	switch {
+	case o.Staged:
 		return wire.Staged
+	case o.Waiting:
+		return wire.Waiting
+	case o.Closed:
+		return wire.Closed
 	}
 	return verdictCodes[o.Verdict]
 }

@@ -98,6 +98,7 @@ func (t *tenure) follow(ctx context.Context) error {
 	defer stop()
 	views := membership.WatchView(watch, t.cfg.Store, membership.View{})
 	rosters := membership.WatchRoster(watch, t.cfg.Store, membership.PServers)
+	trainers := t.watchTrainers(watch)
 	states := t.queue.WatchState(watch)
 	requests := checkpoint.WatchRequests(watch, t.cfg.Store, t.cfg.Clock)
 	start := t.cfg.Clock.Timer(startPause)
@@ -131,6 +132,11 @@ func (t *tenure) follow(ctx context.Context) error {
 					t.failed = time.Time{}
 				}
 				t.roster = r
+			}
+		case r, ok := <-trainers:
+			if open = ok; ok {
+				t.setTrainers(r)
+				continue // nor does this
 			}
 		case asked, ok := <-requests:
 			if open = ok; ok {

@@ -182,7 +182,7 @@ func TestExchangeDoesNotAllocate(t *testing.T) {
 	n := 0
 	once := func() {
 		require.NoError(t, x.request.Decode(bodies[n]))
-		x.answer().Release()
+		x.answer(t.Context()).Release()
 		n++
 	}
 	for range 5 {

@@ -49,6 +49,8 @@ type Server struct {
 	saving chan struct{}
 	// requested is the newest request for checkpoints that was seen.
 	requested atomic.Int64
+	// trainers are those that are live, for the barriers.
+	trainers atomic.Pointer[trainerList]
 	// publisher lists what was saved.
 	publisher *checkpoint.Publisher
 	// faults takes what ends the process: the first one counts.

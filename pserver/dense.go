@@ -90,11 +90,11 @@ func (d *dense) check(v *wire.DenseBlock, mark uint64) (optimizer.Fault, error) 
 }
 
 // measure is called for each block of a push before the first is applied; mark
-// is the push's number, batches what the shard has counted before it. The norm
+// is the push's number. The norm
 // is that of all the blocks in the push, in their order.
-func (d *dense) measure(v *wire.DenseBlock, mark uint64, batches int64) {
+func (d *dense) measure(v *wire.DenseBlock, mark uint64, now moment) {
 	if d.mark != mark {
-		d.mark, d.squares, d.now = mark, 0, d.step(batches)
+		d.mark, d.squares, d.now = mark, 0, d.step(now)
 	}
 	if d.Optimizer.ClipNorm > 0 {
 		d.squares += optimizer.Squares(v.Values)

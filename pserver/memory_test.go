@@ -50,7 +50,7 @@ func TestMemoryIsExact(t *testing.T) {
 			reserved, err := s.grow(p)
 			require.NoError(t, err)
 			before := s.bytes()
-			require.NoError(t, s.apply(p, 0))
+			require.NoError(t, s.apply(p, moment{}))
 			require.LessOrEqual(t, s.bytes()-before, reserved)
 			s.account(reserved)
 			s.mu.Unlock()

@@ -121,12 +121,14 @@ func (p *parameter) local(block uint32) (int, error) {
 	return int(p.place[block]), nil
 }
 
-// step is what the batch is applied with before which the shard has counted so
-// many.
-func (p *parameter) step(batches int64) optimizer.Step {
+// step is what the update of a moment is made with.
+func (p *parameter) step(now moment) optimizer.Step {
 	s := optimizer.Step{Scale: p.scale, Rate: p.rate}
+	if now.together > 1 && p.Reduction != job.ReductionSum {
+		s.Scale = float32(1 / (p.Divisor * float64(now.together)))
+	}
 	if p.Optimizer.Schedule != (job.ScheduleSettings{}) {
-		s.Rate = float32(p.Optimizer.Rate(batches))
+		s.Rate = float32(p.Optimizer.Rate(now.batches))
 	}
 	return s
 }

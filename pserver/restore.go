@@ -23,6 +23,10 @@ import (
 // errLostShard: the shard has another owner or generation by now.
 var errLostShard = errors.New("pserver: the shard is not owned here any more")
 
+// sourceMemory: the shard's content is in memory still, from before the lease was
+// lost.
+const sourceMemory = "memory"
+
 // restore makes a claimed shard's content and begins to serve it: what is in
 // memory already, the newest checkpoint that loads, or the initial values if
 // there has never been one. It tries again until the ownership ends.
@@ -33,7 +37,7 @@ func (t *tenure) restore(ctx context.Context, h *held) error {
 		failpoint.Hit(failpoint.AfterReceipt)
 	}
 	began := t.cfg.Clock.Now()
-	source := "memory"
+	source := sourceMemory
 	if h.core == nil {
 		var err error
 		if source, err = t.load(ctx, h); err != nil {
@@ -41,7 +45,9 @@ func (t *tenure) restore(ctx context.Context, h *held) error {
 		}
 	}
 	h.core.SetGeneration(h.generation)
+	t.startSteps(h, source)
 	h.loaded.Store(true)
+	t.showTrainers(h)
 	h.serving.Store(true)
 	close(h.served)
 	took := t.cfg.Clock.Now().Sub(began)
@@ -61,7 +67,7 @@ func (t *tenure) restore(ctx context.Context, h *held) error {
 }
 
 func (t *tenure) load(ctx context.Context, h *held) (source string, err error) {
-	core, err := NewShard(t.job.Parameters, h.shard, t.job.Spec.Queue.Lanes, ShardOptions{Policy: t.policy(), Stage: t.stage, Memory: t.memory, Blank: true})
+	core, err := NewShard(t.job.Parameters, h.shard, t.job.Spec.Queue.Lanes, ShardOptions{Policy: t.policy(), Stage: t.stage, Memory: t.memory, Blank: true, Steps: t.steps()})
 	if err != nil {
 		return "", fmt.Errorf("make shard %d: %w", h.shard, err)
 	}

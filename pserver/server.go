@@ -118,6 +118,9 @@ type exchanger struct {
 	used   []*held
 	seen   map[*Shard]struct{}
 	values int // bytes of values in the answer
+	// views has for each shard what the values were that the stream was given.
+	views []view
+	turns
 }
 
 func (x *exchanger) serve(ctx context.Context) error {
@@ -135,7 +138,7 @@ func (x *exchanger) serve(ctx context.Context) error {
 			x.metrics.malformed.Inc()
 			return err
 		}
-		b := x.answer()
+		b := x.answer(ctx)
 		// The last look, as late as it can be: nothing that is said for a shard
 		// may leave after its lease may have ended.
 		for _, h := range x.used {
@@ -151,11 +154,14 @@ func (x *exchanger) serve(ctx context.Context) error {
 }
 
 // answer handles a message and writes its answer.
-func (x *exchanger) answer() *wire.Buffer {
+func (x *exchanger) answer(ctx context.Context) *wire.Buffer {
 	b := x.pool.Get()
 	x.writer.Start(b, x.request.Seq)
-	x.used, x.values = x.used[:0], 0
+	x.used, x.values, x.turns = x.used[:0], 0, turns{}
 	table := *x.table.Load()
+	if len(x.views) < len(table) {
+		x.views = make([]view, len(table))
+	}
 	mine := x.ours()
 	for i := range x.request.Shards {
 		r := &x.request.Shards[i]
@@ -168,7 +174,7 @@ func (x *exchanger) answer() *wire.Buffer {
 			generation = h.generation
 		}
 		x.writer.Section(r.Shard, generation)
-		x.section(r, h)
+		x.section(ctx, r, h)
 	}
 	x.writer.Finish()
 	return b
@@ -187,7 +193,7 @@ func (x *exchanger) ours() bool {
 }
 
 // section handles one shard's section: the push, then the pull.
-func (x *exchanger) section(r *wire.ShardRequest, h *held) {
+func (x *exchanger) section(ctx context.Context, r *wire.ShardRequest, h *held) {
 	if code, reason := x.refusal(r.Generation, h); code != wire.OK {
 		x.refuse(code, 0, reason)
 		return
@@ -200,33 +206,55 @@ func (x *exchanger) section(r *wire.ShardRequest, h *held) {
 		x.refuse(wire.Invalid, 0, err.Error())
 		return
 	}
-	code, out := wire.OK, Outcome{}
-	if r.Push != nil {
-		if r.Push.More {
-			x.seen[h.core] = struct{}{}
-		}
-		if out, err = h.core.Push(x.source, r.Push, h.ok); err != nil {
-			x.failed(h, err)
-			return
-		}
-		if code = out.Code(); code.Refused() {
-			x.refuse(code, out.Next, "")
-			return
-		}
-		if out.Lost > 0 {
-			h.gaps.Add(out.Lost)
-			h.nudge() // the keeper tells
-		}
+	out, err := x.push(ctx, r, h)
+	if err != nil {
+		x.failed(h, err)
+		return
+	}
+	code := wire.OK
+	if r.Push != nil || r.Barrier.Kind == wire.Await {
+		code = out.Code()
+	}
+	if code.Refused() {
+		x.refuse(code, out.Next, out.Reason)
+		return
+	}
+	if out.Lost > 0 {
+		h.gaps.Add(out.Lost)
+		h.nudge() // the keeper tells
+	}
+	view := &x.views[r.Shard]
+	if code == wire.Applied {
+		view.own++
 	}
 	if size > 0 {
-		if err := h.core.Pull(r.Dense, r.Sparse, &x.writer, h.ok); err != nil {
+		updates, err := h.core.PullAt(r.Dense, r.Sparse, &x.writer, h.ok)
+		if err != nil {
 			x.failed(h, err)
 			return
 		}
+		view.pulled(updates)
 	}
 	x.used = append(x.used, h)
 	x.metrics.answers[code].Inc()
 	x.writer.Answer(code, out.Finished, out.Next, "")
+}
+
+// push handles what a section has before its pull.
+func (x *exchanger) push(ctx context.Context, r *wire.ShardRequest, h *held) (out Outcome, err error) {
+	if r.Push != nil {
+		r.Push.Seen = x.views[r.Shard].seen(r.Push)
+		if r.Push.More {
+			x.seen[h.core] = struct{}{}
+		}
+	}
+	switch {
+	case r.Barrier.Kind != wire.NoBarrier:
+		return x.turn(ctx, r, h)
+	case r.Push != nil:
+		return h.core.Push(x.source, r.Push, h.ok)
+	}
+	return Outcome{}, nil
 }
 
 var errTooMuch = errors.New("pserver: the answer would be larger than a message")

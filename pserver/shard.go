@@ -10,6 +10,7 @@ import (
 	"starfish/job"
 	"starfish/pserver/ledger"
 	"starfish/pserver/optimizer"
+	"starfish/pserver/staleness"
 )
 
 // ShardOptions is how a shard behaves, beside the job's parameters.
@@ -26,6 +27,8 @@ type ShardOptions struct {
 	// Blank makes a shard for a Loader: it has no values, and refuses everything
 	// by ErrBlank until a load is finished, or until Fill.
 	Blank bool
+	// Steps makes the trainers keep step; nil does not.
+	Steps *Steps
 }
 
 // Shard is one of the S parts of every parameter, with optimizer state and
@@ -50,6 +53,11 @@ type Shard struct {
 	generation int64
 	staged     map[uint64]*stagedPush
 	spare      *stagedPush
+	barrier    *barrier // nil where trainers do not keep step
+	// updates counts the batches that have been applied here, ages how many of
+	// others' each had not seen.
+	updates int64
+	ages    staleness.Counts
 	// pushes numbers the pushes that are checked, to mark what each has named.
 	pushes uint64
 	// accounted is what the shard takes by the memory's account; after its release
@@ -88,6 +96,9 @@ func NewShard(p job.Parameters, shard, lanes int, o ShardOptions) (*Shard, error
 	}
 	if s.memory == nil {
 		s.memory = NewMemory(0, s.stage)
+	}
+	if o.Steps != nil {
+		s.barrier = newBarrier(*o.Steps, s.memory)
 	}
 	s.content = s.newContent()
 	if o.Blank {
@@ -147,6 +158,11 @@ func (s *Shard) Push(source uint64, p *wire.PushData, ok func() bool) (Outcome, 
 	if err := s.serves(ok); err != nil {
 		return Outcome{}, err
 	}
+	return s.pushAny(source, p)
+}
+
+// pushAny handles a push that is complete, or a part of one.
+func (s *Shard) pushAny(source uint64, p *wire.PushData) (Outcome, error) {
 	if !p.More && p.Part == 0 && len(s.staged) == 0 {
 		return s.push(p)
 	}
@@ -177,7 +193,7 @@ func (s *Shard) push(p *wire.PushData) (Outcome, error) {
 		}
 		if fault != optimizer.OK {
 			d = d.Skip()
-		} else if err := s.change(p, s.content.ledger.Counted()+d.Lost); err != nil {
+		} else if err := s.change(p, moment{batches: s.content.ledger.Counted() + d.Lost}); err != nil {
 			return Outcome{}, err
 		}
 	}
@@ -188,13 +204,17 @@ func (s *Shard) push(p *wire.PushData) (Outcome, error) {
 }
 
 // change applies what check has validated, if there is memory for it.
-func (s *Shard) change(p *wire.PushData, batches int64) error {
+func (s *Shard) change(p *wire.PushData, now moment) error {
 	reserved, err := s.grow(p)
 	if err != nil {
 		return err
 	}
-	s.broken = s.apply(p, batches)
+	s.broken = s.apply(p, now)
 	s.account(reserved)
+	if s.broken == nil {
+		s.age(p)
+		s.updates++
+	}
 	return s.broken
 }
 
@@ -273,11 +293,26 @@ func (s *Shard) room(n int) []uint32 {
 	return s.rows
 }
 
-// apply updates what check has validated. batches is the number of batches
-// that are counted before this one: the time of the learning rate's schedule.
-func (s *Shard) apply(p *wire.PushData, batches int64) error {
+// moment is when and from how much an update is made.
+type moment struct {
+	// batches is the number of those that are counted before this one: the time
+	// of the learning rate's schedule.
+	batches int64
+	// together is how many batches the gradient is the sum of; 0 means one.
+	together int
+}
+
+// age counts how many updates of others the values of a push had not seen.
+func (s *Shard) age(p *wire.PushData) {
+	if p.Seen >= 0 {
+		s.ages.Add(s.updates - p.Seen)
+	}
+}
+
+// apply updates what check has validated.
+func (s *Shard) apply(p *wire.PushData, now moment) error {
 	for i := range p.Dense {
-		s.content.dense[p.Dense[i].Param].measure(&p.Dense[i], s.pushes, batches)
+		s.content.dense[p.Dense[i].Param].measure(&p.Dense[i], s.pushes, now)
 	}
 	for i := range p.Dense {
 		v := &p.Dense[i]
@@ -288,7 +323,7 @@ func (s *Shard) apply(p *wire.PushData, batches int64) error {
 	rows := s.rows
 	for i := range p.Sparse {
 		v := &p.Sparse[i]
-		if key, bad := s.content.tables[v.Param].apply(v, rows[:len(v.Keys)], batches); bad {
+		if key, bad := s.content.tables[v.Param].apply(v, rows[:len(v.Keys)], now); bad {
 			return s.nonFinite(p, &NonFiniteError{Parameter: s.params[v.Param].Name, Sparse: true, Row: key})
 		}
 		rows = rows[len(v.Keys):]
@@ -312,14 +347,21 @@ func (s *Shard) PullSize(dense []wire.BlockRef, sparse []wire.KeyRef) (int, erro
 // row that does not exist has its initial value, and is not created. ok is as
 // for Push.
 func (s *Shard) Pull(dense []wire.BlockRef, sparse []wire.KeyRef, sink wire.Sink, ok func() bool) error {
+	_, err := s.PullAt(dense, sparse, sink, ok)
+	return err
+}
+
+// PullAt is Pull; it also returns how many batches had been applied to what it
+// has read.
+func (s *Shard) PullAt(dense []wire.BlockRef, sparse []wire.KeyRef, sink wire.Sink, ok func() bool) (updates int64, err error) {
 	size, err := s.params.pullSize(dense, sparse)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.serves(ok); err != nil {
-		return err
+		return 0, err
 	}
 	keys := 0
 	for i := range sparse {
@@ -329,12 +371,12 @@ func (s *Shard) Pull(dense []wire.BlockRef, sparse []wire.KeyRef, sink wire.Sink
 	for i := range sparse {
 		n := len(sparse[i].Keys)
 		if err := s.content.tables[sparse[i].Param].pulled(sparse[i].Keys, rows[:n]); err != nil {
-			return err
+			return 0, err
 		}
 		rows = rows[n:]
 	}
 	s.read(sink.Values(size), dense, sparse)
-	return nil
+	return s.updates, nil
 }
 
 func (s *Shard) read(dst []float32, dense []wire.BlockRef, sparse []wire.KeyRef) {

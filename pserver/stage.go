@@ -229,11 +229,15 @@ func (s *Shard) pushUnwanted(p *wire.PushData) (Outcome, error) {
 	return s.outcome(&p.Meta, d.Verdict), nil
 }
 
-// DropSource forgets what a stream has staged; to be called when it ends.
+// DropSource forgets what a stream has staged, and what has arrived on it; to be
+// called when it ends.
 func (s *Shard) DropSource(source uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.drop(source)
+	if s.barrier != nil {
+		s.barrier.drop(source)
+	}
 }
 
 func (s *Shard) drop(source uint64) {

@@ -108,16 +108,15 @@ func (t *table) add(key uint64) uint32 {
 	return row
 }
 
-// apply updates rows that have been checked and found; batches is what the
-// shard has counted before. It returns the key of the first row that became
-// non-finite.
-func (t *table) apply(v *wire.SparseRows, rows []uint32, batches int64) (key uint64, bad bool) {
+// apply updates rows that have been checked and found. It returns the key of
+// the first row that became non-finite.
+func (t *table) apply(v *wire.SparseRows, rows []uint32, now moment) (key uint64, bad bool) {
 	t.create(v.Keys, rows)
 	grad := v.Values
 	if !t.opt.Additive() && t.repeats(rows) {
 		rows, grad = t.merge(rows, grad)
 	}
-	step := t.step(batches)
+	step := t.step(now)
 	if norm := t.Optimizer.ClipNorm; norm > 0 {
 		step = step.Clipped(norm, optimizer.Squares(grad))
 	}

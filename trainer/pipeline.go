@@ -29,9 +29,10 @@ type item struct {
 	pull     *client.Call // carries the pull of this batch
 	computed bool
 
-	// Instead of a batch: the queue has nothing to give for now, or the chunk
-	// cannot be read.
+	// Instead of a batch: the queue has nothing to give for now, in no pass up to
+	// this one, or the chunk cannot be read.
 	flush bool
+	pass  int
 	bad   error
 }
 
@@ -48,6 +49,8 @@ type pipeline struct {
 	open []*item
 	// pushed are the pushes that are not acknowledged yet, oldest first.
 	pushed []pushedItem
+	// turn is the push whose step is not over yet, in jobs with steps.
+	turn *turn
 }
 
 type pushedItem struct {
@@ -101,7 +104,10 @@ func (p *pipeline) work(ctx context.Context, in <-chan *item) error {
 func (p *pipeline) handle(ctx context.Context, it *item) error {
 	switch {
 	case it.flush:
-		return p.flush(ctx, true)
+		if err := p.flush(ctx, true); err != nil {
+			return err
+		}
+		return p.idle(ctx, it.pass)
 	case it.bad != nil:
 		if err := p.flush(ctx, false); err != nil {
 			return err
@@ -138,6 +144,9 @@ func (p *pipeline) send(ctx context.Context, push, pull *item) error {
 	if pushed == nil && pulled == nil {
 		return nil
 	}
+	if push != nil && p.r.w.stepped() {
+		return p.take(ctx, push, pull, pulled)
+	}
 	call, err := p.r.session.Exchange(ctx, pushed, meta, pulled)
 	if err != nil {
 		return err
@@ -160,6 +169,11 @@ func (p *pipeline) compute(ctx context.Context, it *item) error {
 		return nil
 	}
 	it.computed = true
+	if p.turn != nil && p.turn.pull == it {
+		if err := p.endTurn(ctx); err != nil {
+			return err
+		}
+	}
 	if it.pull != nil {
 		if err := it.pull.Wait(ctx); err != nil {
 			return err
@@ -217,6 +231,9 @@ func (p *pipeline) flush(ctx context.Context, end bool) error {
 		if err := p.send(ctx, it, nil); err != nil {
 			return err
 		}
+	}
+	if err := p.endTurn(ctx); err != nil {
+		return err
 	}
 	if n := len(p.pushed); n > 0 {
 		if err := p.acknowledge(ctx, p.pushed[n-1].call); err != nil {

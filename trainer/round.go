@@ -56,7 +56,7 @@ func (r *round) run(ctx context.Context) error {
 	})
 	g.Go(func() error {
 		defer done()
-		p := &pipeline{r: r, window: r.w.job.Spec.Train.Window}
+		p := &pipeline{r: r, window: r.w.window()}
 		return p.run(ctx, batches)
 	})
 	return g.Wait()
@@ -119,8 +119,9 @@ func (r *round) feed(ctx context.Context, out chan<- *item) error {
 			}
 		}
 		taken := <-next
-		for errors.Is(taken.err, etcdqueue.ErrEmpty) {
-			if err := r.put(ctx, out, &item{flush: true}); err != nil {
+		var empty *etcdqueue.EmptyError
+		for errors.As(taken.err, &empty) {
+			if err := r.put(ctx, out, &item{flush: true, pass: empty.Pass}); err != nil {
 				return err
 			}
 			if err := r.w.queue.Changed(ctx); err != nil {

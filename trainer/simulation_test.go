@@ -23,6 +23,7 @@ import (
 	"starfish/internal/membership"
 	"starfish/internal/ranges"
 	"starfish/internal/store"
+	"starfish/job"
 	"starfish/trainer"
 	"starfish/trainer/model"
 )
@@ -82,6 +83,7 @@ func newSimulation(c *cluster, seed uint64) (*plague, []fault) {
 	c.spec.Checkpoint.Interval = time.Duration(1+r.IntN(4)) * time.Second
 	c.spec.Train.Passes = 2 + r.IntN(2)
 	c.spec.Shards = 1 + r.IntN(4)
+	drawMode(c.spec, seed)
 	pause := 20 * time.Millisecond
 	if r.IntN(2) == 0 { // slowly, so that faults meet every phase of the job
 		c.latency, pause = 40*time.Millisecond, 3*time.Second
@@ -107,6 +109,17 @@ func newSimulation(c *cluster, seed uint64) (*plague, []fault) {
 		proc.clock.jump(time.Duration(skew.Int64N(int64(20*365*24*time.Hour))) - 10*365*24*time.Hour)
 	}
 	return newPlague(c, r), list
+}
+
+// drawMode draws the mode of a seed's job by itself, so that nothing else of the
+// world depends on it.
+func drawMode(spec *job.Spec, seed uint64) {
+	switch r := rand.New(rand.NewPCG(seed, 9)); r.IntN(4) {
+	case 0, 1:
+		spec.Train.Mode, spec.Train.Window = job.ModeSync, 0
+	case 2:
+		spec.Train.Staleness = 1 + r.IntN(4)
+	}
 }
 
 // chosen are the faults of a plan whose numbers are listed.
@@ -146,8 +159,8 @@ func (p *plague) draw(seed uint64, list []fault) (stop func()) {
 	}
 	out, err := os.Create(*timelineTo)
 	require.NoError(p.t, err)
-	fmt.Fprintf(out, "seed %d: %d passes, %d shards, %s between faults, chunks of %d bytes\n",
-		seed, p.spec.Train.Passes, p.spec.Shards, map[bool]string{true: "long", false: "short"}[p.latency > time.Millisecond], p.spec.Data.Chunk)
+	fmt.Fprintf(out, "seed %d: mode %s, staleness %d, %d passes, %d shards, %s between faults, chunks of %d bytes\n",
+		seed, p.spec.Train.Mode, p.spec.Train.Staleness, p.spec.Train.Passes, p.spec.Shards, map[bool]string{true: "long", false: "short"}[p.latency > time.Millisecond], p.spec.Data.Chunk)
 	for _, f := range list {
 		fmt.Fprintf(out, "fault %d: %s, %v after the first take\n", f.number, f.kind, f.at)
 	}

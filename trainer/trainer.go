@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"starfish/etcdqueue"
@@ -167,8 +168,12 @@ func (t *Trainer) newWorker(ctx context.Context, j job.Job, m model.Model, plan 
 	if err != nil {
 		return nil, nil, err
 	}
+	incarnation, err := uuid.Parse(member.Incarnation())
+	if err != nil {
+		return nil, nil, fmt.Errorf("the incarnation %q: %w", member.Incarnation(), err)
+	}
 	w.client, err = client.New(client.Config{
-		Network: t.cfg.Network, Store: t.cfg.Store, Job: j.UUID, Parameters: j.Parameters,
+		Network: t.cfg.Network, Store: t.cfg.Store, Job: j.UUID, Parameters: j.Parameters, Trainer: incarnation,
 		Clock: t.cfg.Clock, Log: t.cfg.Log, Waiting: w.hand.wait,
 	})
 	if err != nil {

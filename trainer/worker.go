@@ -51,6 +51,8 @@ type worker struct {
 	// full is the wait for memory, fullTold when it was logged.
 	full     fullness
 	fullTold remind.Reminder
+	// step is the one of the next batch, in jobs with steps; the pipeline's.
+	step int64
 
 	mu   sync.Mutex
 	pace pace

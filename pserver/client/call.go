@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 )
@@ -12,6 +13,7 @@ type Call struct {
 	push    *Batch
 	meta    PushMeta
 	pull    *Batch
+	turn    turn
 	answers []Answer
 
 	done    chan struct{} // closed when every peer has answered
@@ -19,6 +21,7 @@ type Call struct {
 
 	mu    sync.Mutex
 	fault *FaultError // the first refusal
+	said  said
 }
 
 func newCall(s *Session, push *Batch, meta PushMeta, pull *Batch) *Call {
@@ -28,6 +31,11 @@ func newCall(s *Session, push *Batch, meta PushMeta, pull *Batch) *Call {
 	}
 	c.waiting.Store(int32(len(s.peers)))
 	return c
+}
+
+// concerns tells whether a peer has a part in the call.
+func (c *Call) concerns(p *peer) bool {
+	return c.turn.only == nil || slices.ContainsFunc(p.shards, func(shard int) bool { return c.turn.only[shard] })
 }
 
 // Wait waits for all answers: nil, *FaultError or the context's cause. Only

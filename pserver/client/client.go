@@ -41,6 +41,9 @@ type Config struct {
 	// Job is the job's UUID; a pserver of another job refuses.
 	Job        uuid.UUID
 	Parameters job.Parameters
+	// Trainer is the sender's incarnation; only jobs whose trainers keep step
+	// need it.
+	Trainer uuid.UUID
 	// Clock defaults to clock.System.
 	Clock clock.Clock
 	// Waiting is told what the client waits for, whenever that changes, and ""

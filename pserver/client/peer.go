@@ -59,6 +59,7 @@ type section struct {
 	shard  int
 	push   bool // it carries a push …
 	staged bool // … which goes on in a later message
+	await  bool // it waits for the end of a step
 	items  int  // the end of the section's items
 }
 
@@ -158,6 +159,12 @@ func (p *peer) answer(c *Call, s *section, a *wire.ShardResponse, items [][]floa
 	case a.Code == wire.GoBack || a.Code == wire.Stale || a.Code == wire.Full:
 		c.refused(f)
 		return nil
+	case a.Code == wire.Waiting && c.turn.kind != wire.NoBarrier:
+		c.waits(s, a.Reason)
+		return nil
+	case a.Code == wire.Closed && c.turn.kind != wire.NoBarrier:
+		c.closed(a.Next)
+		return nil
 	case a.Code.Refused():
 		return f
 	case a.Generation != generation:
@@ -166,7 +173,10 @@ func (p *peer) answer(c *Call, s *section, a *wire.ShardResponse, items [][]floa
 	case !s.fits(a.Code):
 		return p.fault(fmt.Errorf("shard %d answers %q", s.shard, a.Code))
 	}
-	if s.push && !s.staged {
+	if s.await {
+		c.reached(a.Next)
+	}
+	if (s.push || s.await) && !s.staged {
 		c.answers[s.shard] = Answer{Code: a.Code, Finished: a.Finished, Next: a.Next}
 	}
 	values := a.Values
@@ -190,7 +200,7 @@ func (s *section) fits(c wire.Code) bool {
 	case wire.Staged:
 		return s.staged
 	case wire.Applied, wire.Duplicate, wire.Skipped:
-		return s.push
+		return s.push || s.await
 	}
 	return false
 }

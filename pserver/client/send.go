@@ -10,6 +10,9 @@ const arrayOverhead = 32
 func (p *peer) send(c *Call) error {
 	m := message{peer: p, call: c}
 	m.begin()
+	if c.turn.kind != wire.NoBarrier {
+		return m.turns()
+	}
 	for _, shard := range p.shards {
 		m.section(shard)
 		if c.push != nil {
@@ -34,6 +37,8 @@ type message struct {
 	part  *part
 	buf   *wire.Buffer
 	empty bool // nothing in it yet that could go into the next message instead
+	// barrier is what its sections mean to their shards' barriers.
+	barrier wire.BarrierKind
 }
 
 func (m *message) begin() {
@@ -67,6 +72,10 @@ func (m *message) flush() error {
 func (m *message) section(shard int) {
 	m.peer.writer.Section(shard, m.peer.session.view.Shards[shard].Generation)
 	m.part.sections = append(m.part.sections, section{shard: shard, items: len(m.part.items)})
+	if m.barrier != wire.NoBarrier {
+		m.peer.writer.Barrier(wire.Barrier{Kind: m.barrier, Step: m.call.turn.step, Trainer: m.peer.session.client.c.Trainer})
+		m.current().await = m.barrier == wire.Await
+	}
 }
 
 func (m *message) current() *section { return &m.part.sections[len(m.part.sections)-1] }

@@ -159,17 +159,25 @@ func (s *Session) broken(f *FaultError) {
 // session is closed. A further Exchange may be made before; calls are handled
 // in order. With inFlight calls under way it waits for the oldest.
 func (s *Session) Exchange(ctx context.Context, push *Batch, meta PushMeta, pull *Batch) (*Call, error) {
-	if err := s.Err(); err != nil {
+	if err := s.slot(ctx); err != nil {
 		return nil, err
+	}
+	return s.begin(newCall(s, push, meta, pull)), nil
+}
+
+// slot takes the slot of a call.
+func (s *Session) slot(ctx context.Context) error {
+	if err := s.Err(); err != nil {
+		return err
 	}
 	select {
 	case s.slots <- struct{}{}:
+		return nil
 	case <-s.ctx.Done():
-		return nil, s.Err()
+		return s.Err()
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	return s.begin(newCall(s, push, meta, pull)), nil
 }
 
 // begin sends a call that holds a slot.
@@ -178,7 +186,9 @@ func (s *Session) begin(c *Call) *Call {
 		if i > 0 && c.push != nil {
 			failpoint.Hit(failpoint.BetweenPushes)
 		}
-		p.queue <- c // has room for every call that holds a slot
+		if c.concerns(p) {
+			p.queue <- c // has room for every call that holds a slot
+		}
 	}
 	return c
 }

@@ -1,0 +1,99 @@
+package trainer
+
+import (
+	"context"
+
+	"starfish/job"
+	"starfish/pserver/client"
+)
+
+// In mode sync, and in mode async with a bound on staleness, a batch is pushed
+// under a step and the trainer waits, shard by shard, until the step is over
+// there. docs/sync.md has the rules. There is one such push under way at a time,
+// and everything else goes on as without steps: a fault ends the round, the next
+// one sends the batch to all shards again, under the step that it had.
+
+// turn is a push under a step, with what is pulled when the step is over.
+type turn struct {
+	push   *item
+	pull   *item // nil: nothing is pulled
+	values *client.Batch
+	call   *client.Call
+}
+
+// stepped tells whether trainers keep step.
+func (w *worker) stepped() bool {
+	return w.job.Spec.Train.Mode == job.ModeSync || w.job.Spec.Train.Staleness > 0
+}
+
+// window is how many batches are computed ahead.
+func (w *worker) window() int {
+	if w.job.Spec.Train.Mode == job.ModeSync {
+		return 0
+	}
+	return w.job.Spec.Train.Window
+}
+
+// take pushes a batch under the trainer's step, to all shards at once.
+func (p *pipeline) take(ctx context.Context, push, pull *item, values *client.Batch) error {
+	if err := p.endTurn(ctx); err != nil {
+		return err
+	}
+	t := &turn{push: push, pull: pull, values: values}
+	if err := p.arrive(ctx, t, p.r.w.step); err != nil {
+		return err
+	}
+	p.turn = t
+	return nil
+}
+
+func (p *pipeline) arrive(ctx context.Context, t *turn, step int64) (err error) {
+	t.call, err = p.r.session.Step(ctx, t.push.batch, t.push.meta, step, t.values)
+	return err
+}
+
+// endTurn waits until the step of the push that is under way is over on every
+// shard. Where one has closed it already the batch goes to every shard again,
+// under the open step.
+func (p *pipeline) endTurn(ctx context.Context) error {
+	t, w := p.turn, p.r.w
+	if t == nil {
+		return nil
+	}
+	for {
+		if err := t.call.Wait(ctx); err != nil {
+			return w.broken(ctx, err, []pushedItem{{t.push, t.call}})
+		}
+		closed, waiting, next := t.call.Turn()
+		switch {
+		case closed >= 0:
+			if err := p.arrive(ctx, t, closed); err != nil {
+				return err
+			}
+		case waiting != "":
+			w.hand.wait(waiting)
+			var err error
+			if t.call, err = p.r.session.Await(ctx, t.call); err != nil {
+				return err
+			}
+		default:
+			w.hand.wait("")
+			w.step = next + 1
+			p.turn = nil
+			p.r.acknowledged(t.push)
+			return nil
+		}
+	}
+}
+
+// idle says that there is no work in any pass up to one, so that nobody waits.
+func (p *pipeline) idle(ctx context.Context, pass int) error {
+	if !p.r.w.stepped() {
+		return nil
+	}
+	call, err := p.r.session.Idle(ctx, pass)
+	if err != nil {
+		return err
+	}
+	return call.Wait(ctx)
+}
