@@ -113,4 +113,21 @@ type ShardStats struct {
 	// Total is the sum over all passes.
 	Total   ledger.Sums    `json:"total"`
 	Summary ledger.Summary `json:"ledger"`
+	// Barrier is how it stands with the open step; nil where trainers do not keep
+	// step.
+	Barrier *BarrierStatus `json:"barrier,omitempty"`
+}
+
+// BarrierStatus is how it stands with the open step of a shard.
+type BarrierStatus struct {
+	// Step is the open one; Known is false while a restored shard has not heard of
+	// any, Recovering until its first barrier has closed.
+	Step       int64 `json:"step"`
+	Known      bool  `json:"known"`
+	Recovering bool  `json:"recovering"`
+	// Batches wait, and take so many Bytes; Missing are the trainers that they
+	// wait for.
+	Batches int      `json:"batches"`
+	Bytes   int64    `json:"bytes"`
+	Missing []string `json:"missing,omitempty"`
 }

@@ -405,6 +405,37 @@ func (b *barrier) reason(a *arrival) string {
 	return fmt.Sprintf("step %d waits for %s", step, strings.Join(b.missing(step, pass), " "))
 }
 
+// status is how it stands.
+func (b *barrier) status() *BarrierStatus {
+	if b == nil {
+		return nil
+	}
+	st := &BarrierStatus{Step: b.step, Known: b.known, Recovering: b.recovering, Bytes: b.bytes}
+	for _, a := range b.arrivals {
+		if a.pending || !b.Together && !a.idle && a.step-b.Ahead >= b.step {
+			st.Batches++
+		}
+	}
+	if step, pass, any := b.next(); any && st.Batches > 0 {
+		if !b.Together {
+			step = b.step
+		}
+		st.Missing = b.missing(step, pass)
+	}
+	return st
+}
+
+// waiting says whom batches wait for, "" if none waits.
+func (st *BarrierStatus) waiting() string {
+	if st == nil || st.Batches == 0 {
+		return ""
+	}
+	if !st.Known {
+		return "the open step is not known"
+	}
+	return fmt.Sprintf("step %d waits for %s", st.Step, strings.Join(st.Missing, " "))
+}
+
 // close closes steps as long as nobody is missing; the first one even then if
 // it is forced.
 func (s *Shard) close(now time.Time, force bool) {

@@ -121,6 +121,10 @@ var shardGauges = []struct {
 	{shardDesc("lost_batches", "Batches lost by restores."), prometheus.GaugeValue, func(s ShardStatus) float64 { return float64(s.Lost) }},
 	{shardDesc("replayed_batches", "Batches applied again after restores."), prometheus.GaugeValue, func(s ShardStatus) float64 { return float64(s.Replayed) }},
 	{shardDesc("records", "Records of the batches, by the ledger."), prometheus.GaugeValue, func(s ShardStatus) float64 { return float64(s.Records) }},
+	{shardDesc("step", "The open step, where trainers keep step."), prometheus.GaugeValue, func(s ShardStatus) float64 { return float64(s.barrier().Step) }},
+	{shardDesc("waiting_batches", "Batches that wait for the open step to close."), prometheus.GaugeValue, func(s ShardStatus) float64 { return float64(s.barrier().Batches) }},
+	{shardDesc("waiting_bytes", "Bytes of the batches that wait."), prometheus.GaugeValue, func(s ShardStatus) float64 { return float64(s.barrier().Bytes) }},
+	{shardDesc("missing_trainers", "Live trainers that the open step waits for."), prometheus.GaugeValue, func(s ShardStatus) float64 { return float64(len(s.barrier().Missing)) }},
 	{shardDesc("rows", "Sparse rows held."), prometheus.GaugeValue, func(s ShardStatus) float64 { return float64(s.Rows) }},
 	{shardDesc("bytes", "Memory of weights, optimizer state and indexes."), prometheus.GaugeValue, func(s ShardStatus) float64 { return float64(s.Bytes) }},
 }

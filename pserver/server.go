@@ -404,7 +404,10 @@ func (s *service) Stats(context.Context, *pb.StatsRequest) (*pb.StatsResponse, e
 			Shard: uint32(h.shard), Generation: h.generation,
 			Batches: st.Total.Batches, Skipped: st.Total.Skipped, Lost: st.Total.Lost, Losses: st.Summary.Losses,
 			Duplicates: st.Summary.Duplicates, Replayed: st.Summary.Replayed,
-			Rows: st.Rows, Bytes: st.Bytes, RecoveredSeconds: recovered.Seconds(),
+			Rows: st.Rows, Bytes: st.Bytes, RecoveredSeconds: recovered.Seconds(), WaitsFor: st.Barrier.waiting(),
+		}
+		if st.Barrier != nil {
+			out.Step = st.Barrier.Step
 		}
 		for _, p := range st.Summary.Sums {
 			out.Passes = append(out.Passes, &pb.PassStats{

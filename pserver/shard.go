@@ -469,7 +469,7 @@ func (s *Shard) Collapse(pass int, chunks int64, lanes []ledger.Lane) error {
 func (s *Shard) Stats() ShardStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := ShardStats{Shard: s.number, Generation: s.generation, Summary: s.content.ledger.Summary()}
+	st := ShardStats{Shard: s.number, Generation: s.generation, Summary: s.content.ledger.Summary(), Barrier: s.barrier.status()}
 	st.Total = st.Summary.Total()
 	for i := range s.params {
 		if t := s.content.tables[i]; t != nil {

@@ -53,11 +53,21 @@ type ShardStatus struct {
 	// HandOverSeconds for how long it was not served in all of them.
 	HandOvers       int64   `json:"handovers"`
 	HandOverSeconds float64 `json:"handover_seconds"`
+	// Barrier is how it stands with the open step, where trainers keep step.
+	Barrier *BarrierStatus `json:"barrier,omitempty"`
 	// Checkpoint is the newest one of this ownership, CheckpointAge its age in
 	// seconds; null while there is none.
 	Checkpoint      *string  `json:"checkpoint"`
 	CheckpointAge   *float64 `json:"checkpoint_age_seconds"`
 	CheckpointError string   `json:"checkpoint_error,omitempty"`
+}
+
+// barrier is Barrier, and never nil.
+func (s *ShardStatus) barrier() BarrierStatus {
+	if s.Barrier == nil {
+		return BarrierStatus{}
+	}
+	return *s.Barrier
 }
 
 // Status says what the pserver does and what it waits for.
@@ -103,7 +113,7 @@ func (s *Server) shardStatus(h *held) ShardStatus {
 	st.Batches, st.Skipped, st.Lost, st.Records = c.Total.Batches, c.Total.Skipped, c.Total.Lost, c.Total.Records
 	st.Losses = c.Summary.Losses
 	st.Duplicates, st.Replayed, st.Passes = c.Summary.Duplicates, c.Summary.Replayed, c.Summary.Passes
-	st.Rows, st.Bytes = c.Rows, c.Bytes
+	st.Rows, st.Bytes, st.Barrier = c.Rows, c.Bytes, c.Barrier
 	return st
 }
 

@@ -65,6 +65,10 @@ type shardStatus struct {
 	// newest save has failed; empty if it does not answer.
 	Doing           string `json:"doing,omitempty"`
 	CheckpointError string `json:"checkpoint_error,omitempty"`
+	// Step is the open step, where trainers keep step, and WaitsFor says whom it
+	// waits for; empty while no batch waits.
+	Step     int64  `json:"step,omitempty"`
+	WaitsFor string `json:"waits_for,omitempty"`
 	// Checkpoints are listed; the newest has these batches and passes.
 	Checkpoints int    `json:"checkpoints"`
 	Path        string `json:"path,omitempty"`

@@ -169,6 +169,7 @@ func (s *jobStatus) noteStats(answered map[string]bool, stats map[int]*pb.ShardS
 		shard.Ledger = &shardLedger{Batches: st.Batches, Skipped: st.Skipped, Lost: st.Lost, Losses: st.Losses, Duplicates: st.Duplicates,
 			Replayed: st.Replayed, Rows: st.Rows, Bytes: st.Bytes}
 		shard.Doing, shard.CheckpointError = cli.Plain(st.Doing), cli.Plain(st.CheckpointError)
+		shard.Step, shard.WaitsFor = st.Step, cli.Plain(st.WaitsFor)
 		s.saves.note(shard.Shard, shard.Owner, st)
 		if !s.counted.known {
 			s.counted = countOf(st)
@@ -266,6 +267,13 @@ func (s *jobStatus) waits(pservers int) []string {
 	for _, m := range s.Trainers {
 		if m.Waits != "" {
 			say("%s waits for %s", m.Name, m.Waits)
+		}
+	}
+	said := make(map[string]bool)
+	for _, one := range s.Shards {
+		if one.WaitsFor != "" && !said[one.WaitsFor] {
+			said[one.WaitsFor] = true
+			say("%s on %s", one.WaitsFor, shards(func(sh shardStatus) bool { return sh.WaitsFor == one.WaitsFor }))
 		}
 	}
 	if s.Phase == etcdqueue.PhaseDraining {

@@ -614,6 +614,8 @@ type ShardStats struct {
 	Doing            string                 `protobuf:"bytes,12,opt,name=doing,proto3" json:"doing,omitempty"`                                            // what the shard's keeper does
 	CheckpointError  string                 `protobuf:"bytes,13,opt,name=checkpoint_error,json=checkpointError,proto3" json:"checkpoint_error,omitempty"` // why the newest save has failed; empty if it has not
 	Losses           int64                  `protobuf:"varint,14,opt,name=losses,proto3" json:"losses,omitempty"`                                         // restores after which batches were lost
+	Step             int64                  `protobuf:"varint,15,opt,name=step,proto3" json:"step,omitempty"`                                             // the open step, where trainers keep step
+	WaitsFor         string                 `protobuf:"bytes,16,opt,name=waits_for,json=waitsFor,proto3" json:"waits_for,omitempty"`                      // the trainers that the open step waits for; empty if no batch waits
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -744,6 +746,20 @@ func (x *ShardStats) GetLosses() int64 {
 		return x.Losses
 	}
 	return 0
+}
+
+func (x *ShardStats) GetStep() int64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *ShardStats) GetWaitsFor() string {
+	if x != nil {
+		return x.WaitsFor
+	}
+	return ""
 }
 
 type PassStats struct {
@@ -879,7 +895,7 @@ const file_pserver_pb_pserver_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\tR\aversion\"\x0e\n" +
 	"\fStatsRequest\"@\n" +
 	"\rStatsResponse\x12/\n" +
-	"\x06shards\x18\x01 \x03(\v2\x17.starfish.v1.ShardStatsR\x06shards\"\xa6\x03\n" +
+	"\x06shards\x18\x01 \x03(\v2\x17.starfish.v1.ShardStatsR\x06shards\"\xd7\x03\n" +
 	"\n" +
 	"ShardStats\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1e\n" +
@@ -900,7 +916,9 @@ const file_pserver_pb_pserver_proto_rawDesc = "" +
 	"\x06passes\x18\v \x03(\v2\x16.starfish.v1.PassStatsR\x06passes\x12\x14\n" +
 	"\x05doing\x18\f \x01(\tR\x05doing\x12)\n" +
 	"\x10checkpoint_error\x18\r \x01(\tR\x0fcheckpointError\x12\x16\n" +
-	"\x06losses\x18\x0e \x01(\x03R\x06losses\"\xad\x01\n" +
+	"\x06losses\x18\x0e \x01(\x03R\x06losses\x12\x12\n" +
+	"\x04step\x18\x0f \x01(\x03R\x04step\x12\x1b\n" +
+	"\twaits_for\x18\x10 \x01(\tR\bwaitsFor\"\xad\x01\n" +
 	"\tPassStats\x12\x12\n" +
 	"\x04pass\x18\x01 \x01(\x03R\x04pass\x12\x18\n" +
 	"\abatches\x18\x02 \x01(\x03R\abatches\x12\x18\n" +
