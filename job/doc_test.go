@@ -136,7 +136,7 @@ func TestSpecPageRefusals(t *testing.T) {
 		_, err := job.ParseSpec([]byte(least), "", []string{set}, job.Models("count"))
 		require.ErrorContains(t, err, "not implemented in this version", set)
 	}
-	for _, path := range []string{"data.format", "model.type", "train.mode"} {
+	for _, path := range []string{"data.format", "model.type"} {
 		values := table["`"+path+"`"]
 		require.NotEmpty(t, values, path)
 		for value := range strings.SplitSeq(values[0], ", ") {
