@@ -4,8 +4,9 @@
 //
 // A part runs in rounds. Each round runs the part and its yardstick one after
 // the other, in turning order, and gives one ratio; the result is the median of
-// the rounds, beside the part's target. Where other load on the machine would
-// decide, the ratio is of processor time, and the name says so.
+// the rounds, beside the part's target. What happens in one thread is measured in
+// processor time, which other load on the machine changes least; the rest in wall
+// time, or, with -cpu, in processor time too.
 //
-//	go run ./bench/parts [-only REGEXP] [-rounds N] [-keys N] [-rows N]
+//	go run ./bench/parts [-only REGEXP] [-rounds N] [-keys N] [-rows N] [-cpu]
 package main

@@ -26,6 +26,7 @@ type config struct {
 	rows   int    // of the pserver whose memory is measured
 	mib    int    // touched by a dense update
 	python string // has NumPy with OpenBLAS
+	cpu    bool   // processor time instead of wall time
 }
 
 // part is one thing that is measured. open makes what its rounds share and
@@ -88,12 +89,13 @@ func run(args []string, stdout, stderr io.Writer) error {
 	fs.IntVar(&c.keys, "keys", 10_000_000, "rows of the tables behind the data plane")
 	fs.IntVar(&c.rows, "rows", 50_000_000, "rows of the pserver whose memory is measured")
 	fs.IntVar(&c.mib, "mib", 256, "MiB that a dense update touches")
+	fs.BoolVar(&c.cpu, "cpu", false, "processor time where it would be wall time, for a machine with other load")
 	fs.StringVar(&c.python, "python", "python3", "a Python with NumPy over OpenBLAS")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	if fs.NArg() > 0 || min(c.rounds, c.keys, c.rows, c.mib) < 1 {
-		return errors.New("usage: parts [-only REGEXP] [-rounds N] [-keys N] [-rows N] [-mib N] [-python FILE]")
+		return errors.New("usage: parts [-only REGEXP] [-rounds N] [-keys N] [-rows N] [-mib N] [-python FILE] [-cpu]")
 	}
 	var err error
 	if c.only, err = regexp.Compile(*only); err != nil {

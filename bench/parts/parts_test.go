@@ -35,7 +35,7 @@ func TestRoundsTakeTurns(t *testing.T) {
 	note := func(name string) func() error {
 		return func() error { order = append(order, name); return nil }
 	}
-	s := sides{ours: note("ours"), yardstick: note("yardstick"), of: wall}
+	s := sides{ours: note("ours"), yardstick: note("yardstick"), of: func(u usage) float64 { return u.wall }}
 	for range 2 {
 		p, err := s.round()
 		require.NoError(t, err)

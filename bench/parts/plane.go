@@ -37,14 +37,14 @@ func planes() []part {
 		repeat   int
 		target   float64
 	}{{"push+pull of 4 KiB ÷ raw TCP", 1 << 10, 2000, 0.6}, {"push+pull of 1 MiB ÷ raw TCP", 1 << 18, 100, 0.7}, {"push+pull of 16 MiB ÷ raw TCP", 1 << 22, 8, 0.7}} {
-		parts = append(parts, part{name: p.name, unit: "s", target: atLeast(p.target), open: func(*config) (func() (pair, error), func() error, error) {
-			return denseRounds(p.elements, p.repeat)
+		parts = append(parts, part{name: p.name, unit: "s", target: atLeast(p.target), open: func(c *config) (func() (pair, error), func() error, error) {
+			return denseRounds(c, p.elements, p.repeat)
 		}})
 	}
 	for _, dim := range []int{1, 16} {
 		parts = append(parts, part{
 			name: fmt.Sprintf("push+pull of 32k random keys, dim %d ÷ in-process", dim), unit: "s", target: atLeast(0.5),
-			open: func(c *config) (func() (pair, error), func() error, error) { return sparseRounds(dim, c.keys) },
+			open: func(c *config) (func() (pair, error), func() error, error) { return sparseRounds(c, dim) },
 		})
 	}
 	return parts
@@ -123,7 +123,7 @@ func (x *plane) close() error {
 }
 
 // denseRounds compares with frames of the same size over a connection.
-func denseRounds(elements, repeat int) (func() (pair, error), func() error, error) {
+func denseRounds(c *config, elements, repeat int) (func() (pair, error), func() error, error) {
 	x, err := newPlane(job.Parameter{Shape: []int{elements}, Optimizer: job.OptimizerSettings{Type: job.OptimizerSGD, LearningRate: 0.1}})
 	if err != nil {
 		return nil, nil, err
@@ -134,7 +134,7 @@ func denseRounds(elements, repeat int) (func() (pair, error), func() error, erro
 	}
 	x.batch.Prepare(nil)
 	frame := make([]byte, 4*elements)
-	s := sides{of: wall, ours: times(repeat, x.exchange), yardstick: times(repeat, func() error { return e.exchange(frame) })}
+	s := sides{of: c.seconds, ours: times(repeat, x.exchange), yardstick: times(repeat, func() error { return e.exchange(frame) })}
 	return s.round, func() error { return errors.Join(e.close(), x.close()) }, nil
 }
 
@@ -215,7 +215,8 @@ const messages = 16
 
 // sparseRounds compares with a loop over a shard of the same content, in the
 // same process: no client, no connection.
-func sparseRounds(dim, n int) (func() (pair, error), func() error, error) {
+func sparseRounds(c *config, dim int) (func() (pair, error), func() error, error) {
+	n := c.keys
 	x, err := newPlane(job.Parameter{Sparse: true, Dim: dim, Optimizer: job.OptimizerSettings{Type: job.OptimizerAdagrad, LearningRate: 0.1, Epsilon: 1e-10}})
 	if err != nil {
 		return nil, nil, err
@@ -242,7 +243,7 @@ func sparseRounds(dim, n int) (func() (pair, error), func() error, error) {
 		all[i] = randomKeys(rng, n)
 	}
 	i, j := 0, 0
-	s := sides{of: wall, ours: times(messages, func() error {
+	s := sides{of: c.seconds, ours: times(messages, func() error {
 		x.batch.Prepare([][]uint64{all[i%messages]})
 		i++
 		return x.exchange()

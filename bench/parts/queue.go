@@ -27,7 +27,7 @@ func queues() []part {
 	}{{1, 0.6}, {8, 4}, {64, 25}} {
 		parts = append(parts, part{
 			name: fmt.Sprintf("queue, 64 clients, take+complete of %d, chunks ÷ plain puts", p.chunks), unit: "s a chunk or put", target: atLeast(p.target),
-			open: func(*config) (func() (pair, error), func() error, error) { return queueRounds(p.chunks) },
+			open: func(c *config) (func() (pair, error), func() error, error) { return queueRounds(c, p.chunks) },
 		})
 	}
 	for _, n := range []int64{1_000_000, 100_000_000} {
@@ -77,7 +77,7 @@ func (c *cluster) close() error {
 
 // queueRounds lets 64 clients, each with a lane of its own, take and complete
 // chunks, so many at a time, and then put records of a lane's size.
-func queueRounds(chunks int) (func() (pair, error), func() error, error) {
+func queueRounds(cfg *config, chunks int) (func() (pair, error), func() error, error) {
 	c, err := newCluster(takers)
 	if err != nil {
 		return nil, nil, err
@@ -129,9 +129,9 @@ func queueRounds(chunks int) (func() (pair, error), func() error, error) {
 		if err != nil {
 			return p, err
 		}
-		p.ours = u.wall / (takers * requests / 2) / float64(chunks)
+		p.ours = cfg.seconds(u) / (takers * requests / 2) / float64(chunks)
 		u, err = took(put)
-		p.yardstick = u.wall / (takers * requests)
+		p.yardstick = cfg.seconds(u) / (takers * requests)
 		return p, err
 	}
 	_, err = round() // with connections and watches in place

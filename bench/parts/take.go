@@ -33,7 +33,13 @@ type sides struct {
 	n  int
 }
 
-func wall(u usage) float64 { return u.wall }
+// seconds is what counts of parts that more than one thread takes part in.
+func (c *config) seconds(u usage) float64 {
+	if c.cpu {
+		return u.cpu
+	}
+	return u.wall
+}
 
 // round runs both, the one that was first second the next time.
 func (s *sides) round() (p pair, err error) {
