@@ -1,6 +1,7 @@
-// Package e2e shows jobs on a real Kubernetes. Its tests run one after the other,
-// in the order of their names, on the cluster that `make e2e-k8s` starts, and are
-// skipped without one; docs/kubernetes.md says what they show.
+// Package e2e shows jobs on a real Kubernetes. Its tests with a number run one after
+// the other, in the order of the files, on the cluster that `make e2e-k8s` starts,
+// and are skipped without one; docs/kubernetes.md says what they show. The others
+// hold the manifests to what the daemons do.
 package e2e
 
 import (

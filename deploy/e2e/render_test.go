@@ -122,9 +122,12 @@ spec:
 func Test6bDryRun(t *testing.T) {
 	c := connect(t)
 	c.learn(t)
-	text, err := os.ReadFile(filepath.Join(c.root, "deploy/kubernetes/overlays/production/namespace.yaml"))
-	require.NoError(t, err)
-	c.apply(t, string(text))
+	for _, overlay := range []string{"dev", "production"} {
+		text, err := os.ReadFile(filepath.Join(c.root, "deploy/kubernetes/overlays", overlay, "namespace.yaml"))
+		require.NoError(t, err)
+		_, err = run(string(text), "kubectl", "apply", "-f", "-")
+		require.NoError(t, err)
+	}
 	dry := func(what string, args ...string) {
 		t.Helper()
 		out, err := run("", "sh", "-c", `exec "$@" 2>&1`, "sh", "kubectl", "apply", "--dry-run=server", "--validate=strict", args[0], args[1])
