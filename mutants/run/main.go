@@ -102,8 +102,12 @@ func (b *bench) one(m mutants.Mutant, by string, stdout io.Writer) (row string, 
 		case !o.caught:
 			err = errSurvived
 		}
-		fmt.Fprintf(stdout, "   %s (%s -run '%s', %.1f s)\n", o, m.Package, m.Run, took)
-		tests = fmt.Sprintf("`%s`, %.1f s", o.by, took)
+		if failed == nil {
+			fmt.Fprintf(stdout, "   %s (%s -run '%s', %.1f s)\n", o, m.Package, m.Run, took)
+		}
+		if o.caught {
+			tests = fmt.Sprintf("`%s`, %.1f s", o.by, took)
+		}
 	}
 	if by == "simulation" || by == "all" && m.Simulation {
 		f, failed := b.simulated(m)
