@@ -5,6 +5,14 @@ import (
 	"fmt"
 )
 
+// Staleness is how old values were when the gradient that was computed from them
+// was applied: how many updates of other trainers they had not seen, at the median
+// and at the 99th percentile of all batches and shards, as the last owners saw it.
+type Staleness struct {
+	P50 int64 `json:"p50"`
+	P99 int64 `json:"p99"`
+}
+
 // Result is what a job achieved: the record `result` and the output of
 // `starfish run --result`. A value that does not exist is null, never NaN.
 type Result struct {
@@ -20,7 +28,10 @@ type Result struct {
 	Records  int64  `json:"records"`
 	// BadRecords were left out, within data.max_bad_records a chunk, each once a
 	// pass like Records.
-	BadRecords       int64       `json:"bad_records"`
+	BadRecords int64 `json:"bad_records"`
+	// Staleness of the values that gradients were computed from; null where
+	// nothing is pulled.
+	Staleness        *Staleness  `json:"staleness"`
 	Seconds          *float64    `json:"seconds"`
 	WallSeconds      *float64    `json:"wall_seconds"`
 	CPUSeconds       *float64    `json:"cpu_seconds"`

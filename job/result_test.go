@@ -23,7 +23,7 @@ func TestResultJSON(t *testing.T) {
 		History: []job.PassResult{{Pass: 4, Records: 32561, Train: job.TrainResult{Loss: &loss}}}}
 	text, err := json.Marshal(r)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"v":1,"job":"adult","uuid":"u","phase":"complete","mode":"async","recovery":"replay","passes":5,"records":162805,"bad_records":7,
+	require.JSONEq(t, `{"v":1,"job":"adult","uuid":"u","phase":"complete","mode":"async","recovery":"replay","passes":5,"records":162805,"bad_records":7,"staleness":null,
 		"seconds":null,"wall_seconds":null,"cpu_seconds":null,"records_per_second":77526.5,"train":{"loss":0.32},
 		"test":{"records":16281,"loss":0.32,"auc":0.902,"accuracy":null,"undefined":{"accuracy":"why"}},
 		"queue":{"chunks":36,"complete":180,"failed":0,"takes":181,"requeued":1,"speculated":0,"batches":0,"records":0},

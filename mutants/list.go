@@ -5,7 +5,7 @@ import "slices"
 // List returns all mutants, in the order of the invariants they break.
 func List() []Mutant {
 	var all []Mutant
-	for _, part := range [][]Mutant{noMaster(), oneState(), exactlyOnce(), exactlyCounted(), oneWriter(), checkpoints(), protocol(), liveness(), hostility(), elastic(), supervised()} {
+	for _, part := range [][]Mutant{noMaster(), oneState(), exactlyOnce(), exactlyCounted(), oneWriter(), checkpoints(), protocol(), liveness(), hostility(), elastic(), supervised(), steps()} {
 		all = append(all, part...)
 	}
 	slices.SortStableFunc(all, func(a, b Mutant) int { return a.Invariant - b.Invariant })

@@ -120,6 +120,7 @@ func (t *tenure) write(ctx context.Context, h *held, why string) (lastSave, erro
 	}
 	defer cut.Close()
 	summary := cut.Ledger()
+	summary.Staleness = h.core.Staleness()
 	summary.Request, summary.Memory = asked, h.core.Stats().Bytes
 	if h.generation > 1 {
 		h.mu.Lock()

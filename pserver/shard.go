@@ -336,6 +336,14 @@ func (s *Shard) nonFinite(p *wire.PushData, e *NonFiniteError) error {
 	return e
 }
 
+// Staleness is how old the values were of what has been applied here.
+func (s *Shard) Staleness() *staleness.Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.ages
+	return &c
+}
+
 // PullSize returns the number of values that the answer to a pull has, or an
 // ErrInvalid. It takes no lock.
 func (s *Shard) PullSize(dense []wire.BlockRef, sparse []wire.KeyRef) (int, error) {

@@ -8,6 +8,7 @@ import (
 	"starfish/checkpoint"
 	"starfish/job"
 	"starfish/pserver/ledger"
+	"starfish/pserver/staleness"
 )
 
 // result adds up what the job and its last pass achieved, from the ledgers in
@@ -36,12 +37,16 @@ func (s *steward) result(
 	if r.Failed, err = s.failedChunks(ctx); err != nil {
 		return nil, nil, err
 	}
+	var ages staleness.Counts
 	for i, ms := range metas {
 		var sum ledger.Summary
 		if err := json.Unmarshal(ms[0].Ledger, &sum); err != nil {
 			return nil, nil, fmt.Errorf("the summary of shard %d's last checkpoint: %w", i, err)
 		}
 		addShard(r, i, ms[0], &sum)
+		if sum.Staleness != nil {
+			ages.Merge(sum.Staleness)
+		}
 		// The last pass is that of the shard that lost least of it.
 		if n := len(sum.Sums); n > 0 && sum.Sums[n-1].Records > last.Records {
 			last.Records = sum.Sums[n-1].Records
@@ -49,6 +54,10 @@ func (s *steward) result(
 				r.Train.Loss = &loss
 			}
 		}
+	}
+	if p50, ok := ages.Quantile(0.5); ok {
+		p99, _ := ages.Quantile(0.99)
+		r.Staleness = &job.Staleness{P50: p50, P99: p99}
 	}
 	s.agree(r)
 	last.Train = r.Train

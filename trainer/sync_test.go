@@ -282,3 +282,45 @@ func TestSyncUnderKills(t *testing.T) {
 		})
 	}
 }
+
+// The result says how old values were: in mode sync they are fresh, in mode async
+// others have changed them meanwhile.
+func TestStalenessInTheResult(t *testing.T) {
+	file, _ := records(t, 500)
+	for _, mode := range []string{job.ModeSync, job.ModeAsync} {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := synchronous(newCluster(t, file, ""))
+				c.spec.Train.Mode = mode
+				c.pserver("pserver-0")
+				for i := range 3 {
+					c.trainer(fmt.Sprintf("trainer-%d", i))
+				}
+				c.wait()
+				age := c.result().Staleness
+				require.NotNil(t, age)
+				if mode == job.ModeSync {
+					require.Zero(t, *age)
+				} else {
+					require.Positive(t, age.P50)
+					require.GreaterOrEqual(t, age.P99, age.P50)
+				}
+			})
+		})
+	}
+}
+
+func TestSyncCountsExactly(t *testing.T) {
+	file, seen := records(t, 500)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, file, "")
+		c.spec.Train.Mode, c.spec.Train.Window = job.ModeSync, 0
+		for i := range 4 {
+			c.pserver(fmt.Sprintf("pserver-%d", i))
+			c.trainer(fmt.Sprintf("trainer-%d", i))
+		}
+		c.wait()
+		c.exact(500, seen)
+		require.Equal(t, job.ModeSync, c.result().Mode)
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"starfish/internal/ranges"
+	"starfish/pserver/staleness"
 )
 
 // SnapshotVersion is the version of Snapshot's form. Version 1 had no sums of
@@ -236,6 +237,10 @@ type Summary struct {
 	// Request is the number of the newest request for checkpoints that the saver
 	// had seen before it took its cut; whoever publishes the summary fills it in.
 	Request int64 `json:"request,omitempty"`
+	// Staleness is how many updates of other trainers the values of each batch had
+	// not seen that the present owner has applied; whoever publishes the summary
+	// fills it in.
+	Staleness *staleness.Counts `json:"staleness,omitempty"`
 	// Memory is what the shard took in memory, in bytes; whoever publishes the
 	// summary fills it in.
 	Memory int64 `json:"memory,omitempty"`

@@ -1,0 +1,44 @@
+package mutants
+
+// steps: trainers that keep step with each other (docs/sync.md).
+func steps() []Mutant {
+	const file, pkg = "pserver/barrier.go", "./pserver"
+	return []Mutant{
+		{
+			Name: "the-ledger-is-not-asked-at-the-close", Invariant: 4,
+			Breaks: "of two trainers that wait with the same batch both count",
+			File:   file, Old: "\t\tif d.Applies() {\n\t\t\tapplied = append", New: "\t\tif d.Applies() || d.Verdict == 3 {\n\t\t\tapplied = append",
+			Package: pkg, Run: "TestBarrierAppliesABatchOnce",
+		},
+		{
+			Name: "once-idle-always-idle", Invariant: 9,
+			Breaks: "whoever had no work is not waited for in the next pass, and steps depend on who is quicker",
+			File:   file, Old: "a.idle && a.pass < pass", New: "a.idle && a.pass < -pass",
+			Package: pkg, Run: "TestBarrierDoesNotWaitForTheIdle",
+		},
+		{
+			Name: "a-duplicate-is-no-arrival", Invariant: 9,
+			Breaks: "a trainer whose batch a shard has already is waited for there",
+			File:   file, Old: "\t\t\tb.arrived(source, at, p, out)\n", New: "",
+			Package: pkg, Run: "TestBarrierCountsADuplicateAsArrival",
+		},
+		{
+			Name: "a-late-batch-joins-the-open-step", Invariant: 9,
+			Breaks: "two trainers wait crosswise at two shards",
+			File:   file, Old: "if b.known && at.Step < b.step {", New: "if b.known && at.Step < 0 {",
+			Package: pkg, Run: "TestBarrierTellsTheOpenStep",
+		},
+		{
+			Name: "whoever-is-first-is-summed-first", Invariant: 4,
+			Breaks: "a model depends on the order in which batches come",
+			File:   file, Old: "cmp.Compare(p.Pass, q.Pass), cmp.Compare(p.Rank, q.Rank), ", New: "",
+			Package: pkg, Run: "TestBarrierSumsInTheOrderOfTheBatches",
+		},
+		{
+			Name: "no-step-is-adopted", Invariant: 9,
+			Breaks: "a restored shard never learns where the trainers are",
+			File:   file, Old: "b.known, b.adopt, b.recovering = false, how == StartRecovery", New: "b.known, b.adopt, b.recovering = false, false",
+			Package: pkg, Run: "TestBarrierInRecovery",
+		},
+	}
+}
