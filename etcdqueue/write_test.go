@@ -263,7 +263,8 @@ func TestGuards(t *testing.T) {
 	w := setup(t, 4, Config{})
 	owners, err := w.job().Txn(t.Context(), store.Txn{Then: []store.Op{store.Put("owners", []byte("1"), 0)}})
 	require.NoError(t, err)
-	q := w.open("a")
+	q, client := w.client("a")
+	other := w.open("b")
 	mine := mustTake(t, q, 3)
 	view := store.Unchanged("owners", owners.Revision)
 	require.NoError(t, q.Complete(t.Context(), finished(mine[0]), view, store.Created("owners", owners.Revision), store.Absent("nothing")))
@@ -274,11 +275,17 @@ func TestGuards(t *testing.T) {
 	require.Equal(t, int64(1), w.totals().Complete)
 	require.NoError(t, q.Complete(t.Context(), finished(mine[1:]...), store.Unchanged("owners", moved.Revision)))
 
-	// Also when the lanes have moved at the same time.
+	// Also when the lanes move at the same time.
 	mine = mustTake(t, q, 1)
-	_, err = w.open("b").Requeue(t.Context(), registry())
-	require.NoError(t, err)
+	requeued := 0
+	client.Fail(func(op, _ string) error {
+		if op == "put" && requeued == 0 {
+			requeued, err = other.Requeue(t.Context(), registry())
+		}
+		return err
+	})
 	require.ErrorIs(t, q.Complete(t.Context(), finished(mine...), view), ErrGuard)
+	require.Equal(t, 1, requeued)
 	require.ErrorIs(t, q.Complete(t.Context(), finished(mine...)), ErrStale)
 }
 
