@@ -33,7 +33,7 @@ test: ## all tests
 	$(GO) test ./...
 
 race: ## the tests of the concurrent packages under the race detector
-	$(GO) test -race -short $(RACE)
+	$(GO) test -race -short -timeout 20m $(RACE)
 
 lint: ## gofmt, go vet and golangci-lint with the layering rules
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt on these'; exit 1; }

@@ -90,10 +90,10 @@ func (c *Config) Validate() error {
 	switch c.Recovery {
 	case "", RecoveryAuto, RecoveryAlways, RecoveryNever:
 	default:
-		errs = append(errs, fmt.Errorf("pserver: recovery %q is none of auto, always, never", c.Recovery))
+		errs = append(errs, fmt.Errorf("pserver: --recovery %q is none of auto, always, never", c.Recovery))
 	}
 	if c.MaxMemory < 0 || c.MaxMemory > 0 && c.MaxMemory < leastMemory {
-		errs = append(errs, fmt.Errorf("pserver: a memory limit of %d bytes is below %d", c.MaxMemory, leastMemory))
+		errs = append(errs, fmt.Errorf("pserver: --max-memory %d bytes: the least is 1MiB", c.MaxMemory))
 	}
 	if c.Drain < 0 {
 		errs = append(errs, fmt.Errorf("pserver: drain %v is negative", c.Drain))

@@ -2,6 +2,9 @@ package trainer
 
 import (
 	"context"
+	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"starfish/job"
 	"starfish/pserver/client"
@@ -12,6 +15,9 @@ import (
 // there. docs/sync.md has the rules. There is one such push under way at a time,
 // and everything else goes on as without steps: a fault ends the round, the next
 // one sends the batch to all shards again, under the step that it had.
+
+// turnPatience is how long a step stays open before a log says whom it waits for.
+const turnPatience = 5 * time.Second
 
 // turn is a push under a step, with what is pulled when the step is over.
 type turn struct {
@@ -60,7 +66,7 @@ func (p *pipeline) endTurn(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	for {
+	for began := w.clock.Now(); ; {
 		if err := t.call.Wait(ctx); err != nil {
 			return w.broken(ctx, err, []pushedItem{{t.push, t.call}})
 		}
@@ -72,17 +78,27 @@ func (p *pipeline) endTurn(ctx context.Context) error {
 			}
 		case waiting != "":
 			w.hand.wait(waiting)
+			w.tellTurn(began, waiting)
 			var err error
 			if t.call, err = p.r.session.Await(ctx, t.call); err != nil {
 				return err
 			}
 		default:
 			w.hand.wait("")
+			w.turnTold.Over(w.clock.Now())
 			w.step = next + 1
 			p.turn = nil
 			p.r.acknowledged(t.push)
 			return nil
 		}
+	}
+}
+
+// tellTurn logs whom an open step waits for, if it does for long.
+func (w *worker) tellTurn(began time.Time, waiting string) {
+	now := w.clock.Now()
+	if waited := now.Sub(began); waited >= turnPatience && w.turnTold.Due(now) {
+		w.log.WithFields(logrus.Fields{"seconds": waited.Seconds(), "reason": waiting}).Warn("waiting for the end of a step")
 	}
 }
 

@@ -51,8 +51,10 @@ type worker struct {
 	// full is the wait for memory, fullTold when it was logged.
 	full     fullness
 	fullTold remind.Reminder
-	// step is the one of the next batch, in jobs with steps; the pipeline's.
-	step int64
+	// step is the one of the next batch, in jobs with steps, turnTold when it was
+	// logged whom one waits for; the pipeline's.
+	step     int64
+	turnTold remind.Reminder
 
 	mu   sync.Mutex
 	pace pace
