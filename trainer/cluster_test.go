@@ -183,6 +183,9 @@ run: {pservers: 2, trainers: 2}
 	require.NoError(t, err)
 	c := &cluster{t: t, ctx: t.Context(), store: fake.New(fake.Options{Clock: clock.System}), spec: spec,
 		net: transport.NewMemory(clock.System), disk: &disk{fs: memfs.New()}, log: &diary{}, ends: make(chan ended, 100), latency: 200 * time.Microsecond, storeLatency: 200 * time.Microsecond}
+	// Requests that are under way when a test ends are let come to their end: virtual
+	// time stands still afterwards.
+	t.Cleanup(func() { time.Sleep(time.Second) })
 	return c
 }
 
