@@ -30,7 +30,7 @@ clicks: build ## make a click log of a million records and train on it (examples
 	$(BIN)/starfish run -f examples/clicks/clicks.yaml
 
 test: ## all tests
-	$(GO) test ./...
+	$(GO) test -timeout 20m ./...
 
 race: ## the tests of the concurrent packages under the race detector
 	$(GO) test -race -short -timeout 20m $(RACE)
