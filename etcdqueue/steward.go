@@ -29,7 +29,13 @@ func never() (time.Duration, bool) { return 0, false }
 // that of the pass before. Turn returns `state` as it then is; calling it when
 // there is nothing to do, or by two stewards at once, does no harm.
 func (q *Queue) Turn(ctx context.Context, next func(pass int) (Manifest, bool), guards ...store.Cmp) (State, error) {
-	return q.turnWith(ctx, next, nil, guards)
+	return q.turnWith(ctx, next, nil, guards, false)
+}
+
+// TurnWithin is Turn, but it begins no other pass, whatever the lanes allow by
+// the time that it reads them.
+func (q *Queue) TurnWithin(ctx context.Context, guards ...store.Cmp) (State, error) {
+	return q.turnWith(ctx, nil, nil, guards, true)
 }
 
 // TurnFrom is Turn on the condition that `state` is still from, and puts ops in
@@ -37,7 +43,7 @@ func (q *Queue) Turn(ctx context.Context, next func(pass int) (Manifest, bool), 
 // it was when it ended. It is ErrGuard if `state` has changed; if the lanes
 // allow nothing, or no other pass, ops are not put.
 func (q *Queue) TurnFrom(ctx context.Context, from State, ops []store.Op, guards ...store.Cmp) (State, error) {
-	return q.turnWith(ctx, nil, ops, append(slices.Clone(guards), from.Guard()))
+	return q.turnWith(ctx, nil, ops, append(slices.Clone(guards), from.Guard()), false)
 }
 
 // Prospect is what Turn would do.
@@ -76,7 +82,7 @@ func (q *Queue) prospect(ctx context.Context, s State, passes map[int]*passView)
 }
 
 func (q *Queue) turnWith(
-	ctx context.Context, next func(pass int) (Manifest, bool), ops []store.Op, guards []store.Cmp,
+	ctx context.Context, next func(pass int) (Manifest, bool), ops []store.Op, guards []store.Cmp, stay bool,
 ) (State, error) {
 	for attempt := 0; ; attempt++ {
 		s, passes, err := q.takeable(ctx)
@@ -86,6 +92,9 @@ func (q *Queue) turnWith(
 		after, _, err := q.prospect(ctx, s, passes)
 		if err != nil {
 			return State{}, fmt.Errorf("turn: %w", err)
+		}
+		if stay && after.Phase == PhaseTraining {
+			after.Pass = s.Pass
 		}
 		if after.Phase == s.Phase && after.Pass == s.Pass && len(after.Reopened) == len(s.Reopened) {
 			return s, nil

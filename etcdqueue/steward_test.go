@@ -153,6 +153,24 @@ func TestRequeueSparesProgress(t *testing.T) {
 	})
 }
 
+// TestTurnWithin: what is over leaves the list of reopened passes, and the pass
+// that could be left is not.
+func TestTurnWithin(t *testing.T) {
+	t.Parallel()
+	w := setup(t, 2, Config{Lanes: 1, Passes: 3})
+	q := w.open("a")
+	drain(t, q, 2)
+	s, err := q.TurnWithin(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, s.Pass)
+	s, err = q.Turn(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, 1, s.Pass)
+	again, err := q.TurnWithin(t.Context(), store.Absent("state"))
+	require.NoError(t, err, "there is nothing to do")
+	require.Equal(t, s, again)
+}
+
 // TestDepth: what the steward has seen of the queue is the work that is left.
 func TestDepth(t *testing.T) {
 	t.Parallel()

@@ -59,7 +59,7 @@ func TestDocumentedEvents(t *testing.T) {
 		c := newCluster(t, file, "")
 		c.spec.Data.Chunk, c.spec.Train.Passes = badChunkSize, 40
 		c.spec.Checkpoint.Interval = time.Second
-		c.spec.Queue.Speculate = 0 // a requeue is to be seen
+		c.spec.Queue.Speculate = 0        // a requeue is to be seen
 		c.latency = 40 * time.Millisecond // the job lasts
 		c.trainer("trainer-0")
 		victim := c.trainer("trainer-1")

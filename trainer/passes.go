@@ -58,8 +58,8 @@ func (s *steward) turn(ctx context.Context) (etcdqueue.State, error) {
 	switch {
 	case err != nil:
 		return etcdqueue.State{}, err
-	case !p.Leaves():
-		return s.w.queue.Turn(ctx, nil, s.guard)
+	case !p.Leaves(): // it may be left in a moment, and is evaluated before that
+		return s.w.queue.TurnWithin(ctx, s.guard)
 	case len(p.After.Reopened) > 0: // trained meanwhile: the state would move under the evaluation
 		return p.Now, clock.Sleep(ctx, s.w.clock, settlePause)
 	}
