@@ -34,9 +34,11 @@ type jobStatus struct {
 	// ETASeconds follows from it; null where nothing was measured.
 	RecordsPerSecond *float64 `json:"records_per_second"`
 	ETASeconds       *float64 `json:"eta_seconds"`
-	// Loss is the mean of the current pass so far, each batch before its update;
-	// null if no pserver tells.
-	Loss *float64 `json:"loss"`
+	// Loss is the mean of the newest pass of which anything is trained, so far, each
+	// batch before its update, and LossPass that pass: at a turn the one before the
+	// current. Null if no pserver tells.
+	Loss     *float64 `json:"loss"`
+	LossPass *int     `json:"loss_pass"`
 	// Waits says what the job waits for, as far as it can be seen from outside.
 	Waits    []string          `json:"waits"`
 	full     bool              // etcd takes no writes

@@ -95,6 +95,12 @@ func TestStatusNotesStats(t *testing.T) {
 	require.Nil(t, s.Shards[2].Serving)
 	require.Nil(t, s.Shards[3].Serving)
 	require.InDelta(t, 0.5, *s.Loss, 1e-9)
+	require.Equal(t, 1, *s.LossPass)
+
+	// The pass has just turned, and nothing of the new one is trained.
+	s = &jobStatus{Pass: 2, Phase: etcdqueue.PhaseTraining, Shards: []shardStatus{{Owner: "p", Address: "a"}}}
+	s.noteStats(map[string]bool{"a": true}, map[int]*pb.ShardStats{0: {Passes: []*pb.PassStats{{Pass: 0, Weight: 10, Loss: 9}, {Pass: 1, Weight: 10, Loss: 5}, {Pass: 2}}}})
+	require.Contains(t, textOf(s), "\nloss     0.50000 in pass 2 so far, each batch before its update\n")
 }
 
 // Bad records that were left out are told of where there are any.

@@ -175,9 +175,9 @@ func (s *jobStatus) noteStats(answered map[string]bool, stats map[int]*pb.ShardS
 			s.counted = countOf(st)
 		}
 		for _, p := range st.Passes {
-			if int(p.Pass) == s.Pass && p.Weight > 0 && s.Loss == nil {
+			if pass := int(p.Pass); p.Weight > 0 && (s.LossPass == nil || pass > *s.LossPass) {
 				loss := p.Loss / p.Weight
-				s.Loss = &loss
+				s.Loss, s.LossPass = &loss, &pass
 			}
 		}
 	}

@@ -39,7 +39,7 @@ func (s *jobStatus) text(b *strings.Builder) {
 		speculatedText(q.Speculated))
 	fmt.Fprintf(b, "records  %s in %s batches%s\n", thousands(q.Records), thousands(q.Batches), badText(q.Bad))
 	if s.Loss != nil {
-		fmt.Fprintf(b, "loss     %.5f in pass %d so far, each batch before its update\n", *s.Loss, s.Pass+1)
+		fmt.Fprintf(b, "loss     %.5f in pass %d so far, each batch before its update\n", *s.Loss, *s.LossPass+1)
 	}
 	fmt.Fprintf(b, "data     %s a pass", plural(s.Chunks, "chunk", "chunks"))
 	if s.Files != nil {
