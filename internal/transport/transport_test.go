@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"starfish/internal/clock"
+	"starfish/internal/loopback"
 	"starfish/internal/transport"
 	"starfish/internal/wire"
 	"starfish/pserver/pb"
@@ -263,7 +264,7 @@ func TestStreamsAreRefusedWhereThereAreNone(t *testing.T) {
 // A connection to a dead address fails the call instead of waiting.
 func TestDeadAddressFailsAtOnce(t *testing.T) {
 	t.Parallel()
-	l, err := transport.TCP.Listen("127.0.0.1:0")
+	l, err := transport.TCP.Listen(net.JoinHostPort(loopback.Host(), "0"))
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	cc := dial(t, transport.TCP, l.Addr().String())

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"net"
 	"os"
 	"runtime"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"starfish/internal/clock"
+	"starfish/internal/loopback"
 	"starfish/internal/membership"
 	"starfish/internal/store"
 	"starfish/internal/store/fake"
@@ -27,7 +29,7 @@ func TestRestartsLeaveNothing(t *testing.T) { //nolint:paralleltest // see above
 	st, id := fake.New(fake.Options{Clock: clock.System}), uuid.New()
 	c, err := client.New(client.Config{Network: transport.TCP, Store: st, Job: id, Parameters: p, Log: quiet()})
 	require.NoError(t, err)
-	batch, address := c.NewBatch(), "127.0.0.1:0"
+	batch, address := c.NewBatch(), net.JoinHostPort(loopback.Host(), "0")
 	begin := func(generation int64) *clienttest.Server {
 		s := &clienttest.Server{Name: "pserver-0", Incarnation: uuid.NewString(), Job: id, Parameters: p, Generations: map[int]int64{0: generation}}
 		s.Start(t, transport.TCP, address)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"starfish/internal/loopback"
 	"starfish/internal/store"
 	"starfish/internal/store/embedded"
 	"starfish/internal/store/etcd"
@@ -48,7 +49,7 @@ type place struct {
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", net.JoinHostPort(loopback.Host(), "0"))
 	require.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	return &place{t: t, url: "http://" + l.Addr().String(), dir: t.TempDir()}

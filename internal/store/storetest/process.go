@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 
+	"starfish/internal/loopback"
 	"starfish/internal/store/embedded"
 )
 
@@ -128,12 +129,13 @@ func launch(t testing.TB, m member) (*Process, io.Reader) {
 	return p, out
 }
 
-// free finds n addresses at which nobody listens.
+// free finds n addresses at which nobody listens, and nobody will.
 func free(t testing.TB, n int) []string {
 	t.Helper()
 	var addresses []string
+	host := loopback.Host()
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:forbidigo // only to find a port
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0")) //nolint:forbidigo // only to find a port
 		require.NoError(t, err)
 		defer l.Close()
 		addresses = append(addresses, l.Addr().String())
