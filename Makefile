@@ -13,7 +13,7 @@ LDFLAGS := -s -w -X starfish/internal/cli.version=$(VERSION)
 RACE := ./etcdqueue/... ./checkpoint/... ./reader/... ./pserver/... ./trainer/... ./predict/... ./internal/...
 
 .DEFAULT_GOAL := help
-.PHONY: help build run clicks test race lint bench fuzz chaos audit simulate mutants proto image e2e-k8s clean
+.PHONY: help build run clicks test race lint bench fuzz chaos audit compat simulate mutants proto image e2e-k8s clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ chaos: ## the fault campaign: seeded plans on real processes (SEEDS=1-20 BUDGET=
 
 audit: ## the audit job and a real model under kills, a minute each (AUDIT=5m)
 	STARFISH_CAMPAIGN=$(or $(AUDIT),60s) $(GO) test -count=1 -v -timeout 60m -run 'TestAudit' ./cmd/starfish
+
+compat: ## jobs of programs of the last release and of this tree (docs/compatibility.md)
+	$(GO) test -count=1 -v -timeout 20m -run 'TestCompat' ./cmd/starfish
 
 simulate: ## whole jobs in virtual time under seeded faults (SEEDS=17 or 0-9999)
 	$(GO) run ./simulate -seeds $(or $(SEEDS),0-9999)

@@ -29,9 +29,15 @@ type elastic struct {
 
 func newElastic(t *testing.T, passes int, set ...string) *elastic {
 	t.Helper()
+	return newElasticOf(t, count, passes, set...)
+}
+
+// newElasticOf is newElastic with a spec of a job `count` that lies elsewhere.
+func newElasticOf(t *testing.T, spec string, passes int, set ...string) *elastic {
+	t.Helper()
 	g := newGround(t)
 	e := &elastic{ground: g, store: g.job("count"), passes: passes, all: map[string]*call{}}
-	e.spec = []string{"--spec", count, "--set", fmt.Sprintf("train.passes=%d", passes), "--set", "checkpoint.dir=" + filepath.Join(t.TempDir(), "checkpoints")}
+	e.spec = []string{"--spec", spec, "--set", fmt.Sprintf("train.passes=%d", passes), "--set", "checkpoint.dir=" + filepath.Join(t.TempDir(), "checkpoints")}
 	for _, s := range set {
 		e.spec = append(e.spec, "--set", s)
 	}

@@ -18,11 +18,14 @@ import (
 // daemon starts a daemon of a job on this etcd.
 func (g *ground) daemon(name string, args ...string) *call {
 	g.t.Helper()
+	return g.daemonIn(filepath.Dir(starfishProgram(g.t)), name, args...)
+}
+
+// daemonIn is daemon with the programs of a directory.
+func (g *ground) daemonIn(dir, name string, args ...string) *call {
+	g.t.Helper()
 	kind, _, _ := strings.Cut(name, "-")
-	program := filepath.Join(filepath.Dir(starfishProgram(g.t)), kind)
-	c := newCall(g.t)
-	c.cmd.Path, c.cmd.Args = program, append([]string{program, "--name", name, "--etcd-endpoints", g.endpoints, "--admin-address", ""}, args...)
-	return c.start()
+	return newCall(g.t, append([]string{"--name", name, "--etcd-endpoints", g.endpoints, "--admin-address", ""}, args...)...).as(filepath.Join(dir, kind)).start()
 }
 
 // Real processes: pservers 1, 3, 2 in the middle of a job. One that comes gets its

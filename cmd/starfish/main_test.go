@@ -25,8 +25,10 @@ import (
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if dir := programs.dir; dir != "" {
-		os.RemoveAll(dir)
+	for _, dir := range []string{programs.dir, last.dir} {
+		if dir != "" {
+			os.RemoveAll(dir)
+		}
 	}
 	os.Exit(code)
 }
@@ -70,6 +72,12 @@ func newCall(t *testing.T, args ...string) *call {
 	c := &call{t: t, cmd: exec.Command(starfishProgram(t), args...), mark: "E2E_MARK=" + uuid.NewString()}
 	c.cmd.Env = append(os.Environ(), c.mark)
 	c.cmd.Stdout, c.cmd.Stderr = &c.stdout, &c.stderr
+	return c
+}
+
+// as runs another program instead.
+func (c *call) as(program string) *call {
+	c.cmd.Path, c.cmd.Args[0] = program, program
 	return c
 }
 
