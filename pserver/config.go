@@ -87,16 +87,25 @@ func (c *Config) Validate() error {
 	if c.Name == "" {
 		errs = append(errs, errors.New("pserver: the name is missing"))
 	}
-	switch c.Recovery {
-	case "", RecoveryAuto, RecoveryAlways, RecoveryNever:
-	default:
-		errs = append(errs, fmt.Errorf("pserver: --recovery %q is none of auto, always, never", c.Recovery))
-	}
-	if c.MaxMemory < 0 || c.MaxMemory > 0 && c.MaxMemory < leastMemory {
-		errs = append(errs, fmt.Errorf("pserver: --max-memory %d bytes: the least is 1MiB", c.MaxMemory))
+	if err := c.CheckFlags(); err != nil {
+		errs = append(errs, err)
 	}
 	if c.Drain < 0 {
 		errs = append(errs, fmt.Errorf("pserver: drain %v is negative", c.Drain))
 	}
 	return errors.Join(errs...)
+}
+
+// CheckFlags reports what is wrong with the fields that flags set, which is known
+// before anything else is.
+func (c *Config) CheckFlags() error {
+	switch c.Recovery {
+	case "", RecoveryAuto, RecoveryAlways, RecoveryNever:
+	default:
+		return fmt.Errorf("--recovery %q is none of auto, always, never", c.Recovery)
+	}
+	if c.MaxMemory < 0 || c.MaxMemory > 0 && c.MaxMemory < leastMemory {
+		return fmt.Errorf("--max-memory %d bytes: the least is 1MiB", c.MaxMemory)
+	}
+	return nil
 }

@@ -70,10 +70,19 @@ func (c *Config) Validate() error {
 	if c.Spec != nil && c.Spec.Job != c.Job {
 		errs = append(errs, fmt.Errorf("trainer: the spec is of job %q, not %q", c.Spec.Job, c.Job))
 	}
-	if c.Take < 0 {
-		errs = append(errs, fmt.Errorf("--take %d is negative", c.Take))
+	if err := c.checkFlags(); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// checkFlags reports what is wrong with the fields that flags set, which is known
+// before anything else is.
+func (c *Config) checkFlags() error {
+	if c.Take < 0 {
+		return fmt.Errorf("--take %d is negative", c.Take)
+	}
+	return nil
 }
 
 func (c Config) withDefaults() Config {

@@ -40,6 +40,7 @@ func command(models map[string]Builder) *cobra.Command {
 			d.Show(t.Ready, func() any { return t.Status() })
 			return t.Run(ctx)
 		})
+	d.Check = cfg.checkFlags
 	cmd.Flags().StringVar(&cfg.Listen, "listen", ":0", "address at which this trainer answers who it is")
 	cmd.Flags().StringVar(&cfg.Advertise, "advertise", "", "host:port at which others reach it; without a port the listener's (default: the host's name and the listener's port)")
 	cmd.Flags().IntVar(&cfg.Take, "take", 0, "how many chunks a take asks for (default: about a second's work)")

@@ -26,16 +26,15 @@ func main() {
 func command() *cobra.Command {
 	var d cli.Daemon
 	var cfg pserver.Config
-	var recovery string
 	c := cli.DaemonCommand(&d, "pserver", "Own shards of a starfish job's parameters and serve them to trainers",
 		func(ctx context.Context, st store.Store) error {
-			cfg.Recovery = pserver.Recovery(recovery)
 			return run(ctx, &d, cfg, store.Prefixed(st, job.Prefix(d.Job)))
 		})
+	d.Check = cfg.CheckFlags
 	fs := c.Flags()
 	fs.StringVar(&cfg.Listen, "listen", ":0", "address to serve on")
 	fs.StringVar(&cfg.Advertise, "advertise", "", "host:port that trainers dial; without a port the listener's (default: the host's name and the listener's port)")
-	fs.StringVar(&recovery, "recovery", string(pserver.RecoveryAuto), "one-barrier recovery mode of synchronous training: auto, always or never")
+	fs.StringVar((*string)(&cfg.Recovery), "recovery", string(pserver.RecoveryAuto), "one-barrier recovery mode of synchronous training: auto, always or never")
 	fs.StringVar(&cfg.CheckpointDir, "checkpoint-dir", "", "directory of the checkpoints (default: the spec's checkpoint.dir)")
 	fs.Var((*cli.Size)(&cfg.MaxMemory), "max-memory", "most memory for tables and incomplete pushes, for example 4GiB; more rows are refused (default: no limit)")
 	fs.BoolVar(&cfg.AllowReinit, "allow-reinit", false, "let a shard of which no listed checkpoint loads begin anew (else exit 5)")

@@ -25,6 +25,8 @@ func TestUsage(t *testing.T) {
 		"misspelt flag":  {[]string{"--jbo", "j"}, "unknown flag: --jbo"},
 		"extra argument": {[]string{"now"}, `unexpected argument "now"`},
 		"no size":        {[]string{"--job", "j", "--max-memory", "4 elephants"}, "4 elephants"},
+		"little memory":  {[]string{"--job", "j", "--etcd-endpoints", "127.0.0.1:1", "--max-memory", "3KiB"}, "--max-memory 3072 bytes: the least is 1MiB"},
+		"no such mode":   {[]string{"--job", "j", "--etcd-endpoints", "127.0.0.1:1", "--recovery", "sometimes"}, `--recovery "sometimes" is none of auto, always, never`},
 		"no such spec":   {[]string{"--spec", "/absent.yaml"}, "/absent.yaml"},
 	}
 	for name, c := range cases {

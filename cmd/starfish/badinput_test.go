@@ -88,6 +88,8 @@ func TestUsage(t *testing.T) {
 		"chaos of what":      {[]string{"run", "-f", "x", "--chaos", "etcd=1s"}, "--chaos"},
 		"chaos how often":    {[]string{"run", "-f", "x", "--chaos", "trainer=often"}, "--chaos"},
 		"negative trainers":  {[]string{"run", "-f", "x", "--trainers", "-1"}, "--trainers"},
+		"recovery how":       {[]string{"run", "-f", "x", "--recovery", "sometimes"}, `--recovery "sometimes" is none of auto, always, never`},
+		"little memory":      {[]string{"run", "-f", "x", "--max-memory", "3KiB"}, "--max-memory 3072 bytes: the least is 1MiB"},
 		"export to stdout":   {[]string{"run", "-f", "x", "--export", "-"}, "not to -"},
 		"export there too":   {[]string{"export", "--dir", "x", "-o", "-"}, "not to -"},
 		"etcd without dir":   {[]string{"run", "-f", "x", "--etcd-endpoints", "y"}, "needs --dir"},

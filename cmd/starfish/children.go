@@ -32,7 +32,7 @@ func (r *runner) processes(endpoints []string) ([]supervise.Process, error) {
 				Args: append(r.common(name, endpoints), args...), Unset: r.opts.variables, Env: credentials})
 		}
 	}
-	pserverArgs := []string{"--checkpoint-dir", r.dir.checkpoints()}
+	pserverArgs := []string{"--checkpoint-dir", r.dir.checkpoints(), "--recovery", r.opts.recovery}
 	if r.opts.reinit {
 		pserverArgs = append(pserverArgs, "--allow-reinit")
 	}

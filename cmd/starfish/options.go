@@ -11,6 +11,7 @@ import (
 	"starfish/internal/cli"
 	"starfish/internal/supervise"
 	"starfish/job"
+	"starfish/pserver"
 	"starfish/trainer/model"
 )
 
@@ -41,6 +42,7 @@ type options struct {
 	failedOK   bool
 	reinit     bool
 	maxMemory  cli.Size
+	recovery   string
 	pserverBin string
 	trainerBin string
 
@@ -88,6 +90,7 @@ func (o *options) register(c *cobra.Command) {
 	fs.BoolVar(&o.failedOK, "allow-failed-chunks", false, "exit 0 even if chunks were quarantined (else 7)")
 	fs.BoolVar(&o.reinit, "allow-reinit", false, "let a shard of which no checkpoint loads begin anew (else exit 5)")
 	fs.Var(&o.maxMemory, "max-memory", "most memory of each pserver for tables and incomplete pushes, for example 4GiB (default: no limit)")
+	fs.StringVar(&o.recovery, "recovery", string(pserver.RecoveryAuto), "of each pserver: one-barrier recovery mode of synchronous training: auto, always or never")
 	fs.StringVar(&o.pserverBin, "pserver-binary", "", "program of the pservers (default: pserver beside starfish)")
 	fs.StringVar(&o.trainerBin, "trainer-binary", "", "program of the trainers, such as one with models of its own\n(default: trainer beside starfish)")
 	o.Etcd.Register(fs)
@@ -118,6 +121,10 @@ func (o *options) validate() error {
 		if o.chaos, err = supervise.ParseChaos(o.chaosText, kindPserver, kindTrainer); err != nil {
 			return cli.Usage("--chaos: %w", err)
 		}
+	}
+	flags := pserver.Config{Recovery: pserver.Recovery(o.recovery), MaxMemory: int64(o.maxMemory)}
+	if err := flags.CheckFlags(); err != nil {
+		return cli.Usage("%w", err)
 	}
 	return checkExportName(o.export)
 }

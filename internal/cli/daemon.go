@@ -36,6 +36,9 @@ type Daemon struct {
 	// spec may name no other.
 	Models []string
 
+	// Check says what is wrong with the flags that the daemon has besides; optional.
+	Check func() error
+
 	// Spec is the parsed SpecFile, nil without one.
 	Spec *job.Spec
 	// Log is the process's logger.
@@ -94,6 +97,11 @@ func (d *Daemon) Resolve(stderr *os.File) error {
 	}
 	if err := job.CheckName(d.Name); err != nil {
 		return Usage("--name: %w", err)
+	}
+	if d.Check != nil {
+		if err := d.Check(); err != nil {
+			return Usage("%w", err)
+		}
 	}
 	return nil
 }
