@@ -141,7 +141,26 @@ func TestReport(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, r.write(&b))
 	require.Regexp(t, `kill a pserver +training +0 +10 +0\.50 s +0\.90 s +1\.00 s`, b.String())
-	require.Contains(t, b.String(), "11 runs, 10 exact, 7 s")
+	require.Contains(t, b.String(), "\n7 s; ")
+	require.Contains(t, b.String(), "11 runs: 0 async, 0 sync, 0 staleness; 0 with joins and leaves; 10 exact\n")
+}
+
+// A report says in which modes jobs were run, and in how many of them processes
+// came and went.
+func TestReportOfModes(t *testing.T) {
+	t.Parallel()
+	outcome := func(mode string, staleness int, strikes ...Strike) Outcome {
+		return Outcome{Plan: Plan{Shape: Shape{Mode: mode, Staleness: staleness}}, Strikes: strikes}
+	}
+	r := newReport([]Outcome{
+		outcome("async", 0, Strike{Kind: "kill a pserver", Struck: true}),
+		outcome("async", 0, Strike{Kind: "a trainer joins"}), // it did not come to it
+		outcome("sync", 0, Strike{Kind: "a pserver leaves", Struck: true}, Strike{Kind: "trainers come and go", Struck: true}),
+		outcome("async", 3, Strike{Kind: "a trainer joins", Struck: true}),
+	}, 1)
+	var b bytes.Buffer
+	require.NoError(t, r.write(&b))
+	require.Contains(t, b.String(), "4 runs: 2 async, 1 sync, 1 staleness; 2 with joins and leaves; all exact\n")
 }
 
 func TestParseSeeds(t *testing.T) {

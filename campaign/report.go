@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"text/tabwriter"
+
+	"starfish/job"
 )
 
 // Outcome is what became of a plan.
@@ -79,7 +81,11 @@ type Report struct {
 	Runs    int     `json:"runs"`
 	Exact   int     `json:"exact"`
 	Seconds float64 `json:"seconds"`
-	Kinds   []Tally `json:"kinds"`
+	// Modes counts the runs by the way in which their trainers keep step; Moved
+	// are those in which processes joined or left.
+	Modes map[string]int `json:"modes"`
+	Moved int            `json:"moved"`
+	Kinds []Tally        `json:"kinds"`
 	// Pauses of moved shards, by size.
 	Pauses []PauseClass `json:"pauses"`
 	// Changes of the pservers that left an uneven load; Evened is how long it was
@@ -93,7 +99,7 @@ type Report struct {
 
 // newReport sums outcomes up.
 func newReport(outcomes []Outcome, seconds float64) Report {
-	r := Report{Runs: len(outcomes), Seconds: seconds, Outcomes: outcomes}
+	r := Report{Runs: len(outcomes), Seconds: seconds, Modes: map[string]int{}, Outcomes: outcomes}
 	slices.SortFunc(r.Outcomes, func(a, b Outcome) int { return cmp.Compare(a.Plan.Seed, b.Plan.Seed) })
 	for _, k := range Kinds() {
 		t := Tally{Kind: k.Name, Window: k.Window, Limit: k.Limit.Seconds()}
@@ -124,6 +130,10 @@ func newReport(outcomes []Outcome, seconds float64) Report {
 		if o.Failure == "" {
 			r.Exact++
 		}
+		r.Modes[o.Plan.Shape.steps()]++
+		if o.moved() {
+			r.Moved++
+		}
 		r.Late += o.Late
 		r.Changes += len(o.Evened) + o.Late
 		for _, s := range o.Evened {
@@ -134,6 +144,28 @@ func newReport(outcomes []Outcome, seconds float64) Report {
 	}
 	r.Evened, r.Pauses = newSpread(evened), classes(outcomes)
 	return r
+}
+
+// bounded is async with a bound on staleness.
+const bounded = "staleness"
+
+// steps is how the trainers keep step: async, sync or bounded.
+func (s Shape) steps() string {
+	if s.Staleness > 0 {
+		return bounded
+	}
+	return s.Mode
+}
+
+// moved tells whether processes joined or left while the job trained.
+func (o Outcome) moved() bool {
+	return slices.ContainsFunc(o.Strikes, func(s Strike) bool {
+		switch named(s.Kind).Action {
+		case Join, Leave, Burst:
+			return s.Struck
+		}
+		return false
+	})
 }
 
 // classes parts the pauses by size: each class is of shards up to four times as
@@ -224,7 +256,12 @@ func (r Report) write(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "%d hand-overs, %d claims; load even again after %d changes: median %.2f s, p90 %.2f s, longest %.2f s; later than %.0f s: %d\n",
 		handOvers, claims, r.Evened.N, r.Evened.Median, r.Evened.P90, r.Evened.Max, evenWithin.Seconds(), r.Late)
-	_, err := fmt.Fprintf(w, "%d runs, %d exact, %.0f s; %d batches replayed, %d duplicates ignored, %d listed checkpoints loaded\n",
-		r.Runs, r.Exact, r.Seconds, replayed, duplicates, checkpoints)
+	fmt.Fprintf(w, "%.0f s; %d batches replayed, %d duplicates ignored, %d listed checkpoints loaded\n", r.Seconds, replayed, duplicates, checkpoints)
+	exact := "all exact"
+	if r.Exact != r.Runs {
+		exact = fmt.Sprintf("%d exact", r.Exact)
+	}
+	_, err := fmt.Fprintf(w, "%d runs: %d async, %d sync, %d staleness; %d with joins and leaves; %s\n",
+		r.Runs, r.Modes[job.ModeAsync], r.Modes[job.ModeSync], r.Modes[bounded], r.Moved, exact)
 	return err
 }

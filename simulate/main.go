@@ -62,7 +62,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 	}
 	defer os.RemoveAll(dir)
 	ctx := context.Background()
-	b := &bench{dir: dir, binary: filepath.Join(dir, "trainer.test"), out: stdout, struck: map[string]int{}}
+	b := &bench{dir: dir, binary: filepath.Join(dir, "trainer.test"), out: stdout, counts: counts{Struck: map[string]int{}, Modes: map[string]int{}}}
 	build := exec.CommandContext(ctx, "go", "test", "-c", "-overlay", *overlay, "-o", b.binary, "./trainer")
 	build.Stderr = stderr
 	if err := build.Run(); err != nil {
@@ -101,8 +101,8 @@ type bench struct {
 	mu     sync.Mutex
 	done   uint64
 	cpu    time.Duration
-	struck map[string]int
 	failed []uint64
+	counts
 }
 
 // all runs the seeds in blocks.
@@ -140,8 +140,11 @@ func (b *bench) add(r result, seeds uint64) {
 	defer b.mu.Unlock()
 	b.done += seeds
 	b.cpu += r.cpu
-	for kind, n := range r.struck {
-		b.struck[kind] += n
+	for kind, n := range r.Struck {
+		b.Struck[kind] += n
+	}
+	for mode, n := range r.Modes {
+		b.Modes[mode] += n
 	}
 }
 
@@ -169,8 +172,9 @@ func (b *bench) summary(took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	fmt.Fprintf(b.out, "%-20s %s\n", "fault", "struck")
-	for _, kind := range slices.Sorted(maps.Keys(b.struck)) {
-		fmt.Fprintf(b.out, "%-20s %6d\n", kind, b.struck[kind])
+	for _, kind := range slices.Sorted(maps.Keys(b.Struck)) {
+		fmt.Fprintf(b.out, "%-20s %6d\n", kind, b.Struck[kind])
 	}
+	fmt.Fprintf(b.out, "jobs: %d async, %d sync, %d staleness\n", b.Modes["async"], b.Modes["sync"], b.Modes["staleness"])
 	fmt.Fprintf(b.out, "%d seeds in %.0f s, %.0f CPU seconds; %d failed\n", b.done, took.Seconds(), b.cpu.Seconds(), len(b.failed))
 }

@@ -19,8 +19,15 @@ type result struct {
 	err      error
 	output   string
 	timeline string // of its last seed
-	struck   map[string]int
-	cpu      time.Duration
+	counts
+	cpu time.Duration
+}
+
+// counts are what the seeds of a process were: how often each kind of fault struck,
+// and how many jobs were in each mode.
+type counts struct {
+	Struck map[string]int
+	Modes  map[string]int
 }
 
 // limit is how long a process may take, which is mostly for one that hangs.
@@ -38,7 +45,7 @@ func (b *bench) seeds(ctx context.Context, first, n uint64, faults string) resul
 		"-first", fmt.Sprint(first), "-simulations", fmt.Sprint(n), "-faults", faults, "-timeline", timeline, "-report", report)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
-	r := result{err: err, output: shortened(string(out)), struck: map[string]int{}}
+	r := result{err: err, output: shortened(string(out))}
 	if cmd.ProcessState != nil {
 		r.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	}
@@ -46,7 +53,7 @@ func (b *bench) seeds(ctx context.Context, first, n uint64, faults string) resul
 		r.timeline = string(text)
 	}
 	if text, err := os.ReadFile(report); err == nil {
-		_ = json.Unmarshal(text, &r.struck) // one that is cut short counts for nothing
+		_ = json.Unmarshal(text, &r.counts) // one that is cut short counts for nothing
 	}
 	return r
 }

@@ -35,14 +35,14 @@ var (
 	firstSeed   = flag.Uint64("first", 0, "the first seed of the simulation")
 	onlyFaults  = flag.String("faults", "all", "which faults of the plan strike, such as 0,3,7")
 	timelineTo  = flag.String("timeline", "", "file to which the timeline of the simulation is written")
-	reportTo    = flag.String("report", "", "file to which the numbers of the faults that struck are written, as JSON")
+	reportTo    = flag.String("report", "", "file to which the numbers of the faults that struck, and of the jobs by mode, are written as JSON")
 )
 
 // TestSimulation is the whole job under every kind of fault, many times.
 func TestSimulation(t *testing.T) {
 	const n = 300
 	file, seen := records(t, n)
-	struck := map[string]int{}
+	struck, modes := map[string]int{}, map[string]int{}
 	for seed := *firstSeed; seed < *firstSeed+*simulations; seed++ {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			t.Cleanup(func() {
@@ -61,6 +61,7 @@ func TestSimulation(t *testing.T) {
 				for kind, times := range p.struck {
 					struck[kind] += times
 				}
+				modes[steps(p.spec)]++
 			})
 		})
 	}
@@ -70,8 +71,9 @@ func TestSimulation(t *testing.T) {
 			require.Positive(t, struck[kind], kind)
 		}
 	}
+	t.Logf("jobs by mode: %v", modes)
 	if *reportTo != "" {
-		b, err := json.Marshal(struck)
+		b, err := json.Marshal(map[string]map[string]int{"struck": struck, "modes": modes})
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(*reportTo, b, 0o600))
 	}
@@ -120,6 +122,15 @@ func drawMode(spec *job.Spec, seed uint64) {
 	case 2:
 		spec.Train.Staleness = 1 + r.IntN(4)
 	}
+}
+
+// steps says how the trainers of a job keep step: async, sync, or staleness, which
+// is async with a bound.
+func steps(spec *job.Spec) string {
+	if spec.Train.Staleness > 0 {
+		return "staleness"
+	}
+	return spec.Train.Mode
 }
 
 // chosen are the faults of a plan whose numbers are listed.
