@@ -40,12 +40,13 @@ lint: ## gofmt, go vet and golangci-lint with the layering rules
 	$(GO) vet ./...
 	@.ci/golangci-lint $(LINT) run ./...
 
-bench: build ## a whole job next to a bare loop, then its parts next to theirs (BENCH=job, parts or saves)
+bench: build ## a whole job next to a bare loop, then its parts next to theirs (BENCH=job, parts, saves or modes)
 	@mkdir -p build
 	$(if $(filter-out job,$(BENCH)),,$(GO) run ./bench/job -least 0.35)
 	$(if $(filter-out parts,$(BENCH)),,$(GO) run ./bench/parts)
 	$(if $(filter-out parts,$(BENCH)),,$(GO) test -run - -bench Lookup -benchtime 100x ./pserver)
 	$(if $(filter-out saves,$(BENCH)),,$(GO) test -run - -bench SaveAndRestore -benchtime 5x ./pserver)
+	$(if $(filter modes,$(BENCH)),$(GO) run ./bench/modes)
 
 fuzz: ## each fuzz target for 10 s (FUZZTIME=...)
 	@.ci/fuzz $(or $(FUZZTIME),10s)
