@@ -41,6 +41,26 @@ func steps() []Mutant {
 			Package: "./trainer", Run: "TestSyncSameBits",
 		},
 		{
+			Name: "one-step-further-ahead", Invariant: 9,
+			Breaks: "values are older than the bound on staleness says",
+			File:   file, Old: "b.members != nil && b.step <= a.step-b.Ahead:", New: "b.members != nil && b.step < a.step-b.Ahead:",
+			Package: "./trainer", Run: "TestBoundedStalenessOfAJob",
+		},
+		{
+			Name: "a-new-owner-is-not-heard-of", Invariant: 9,
+			Breaks: "the answer of an owner that has been replaced is all that a trainer has of a shard, whose new owner waits for it (S4)",
+			File:   "pserver/client/session.go", Old: "shard := changed(s.view, v); shard >= 0 {", New: "shard := changed(s.view, v); shard >= len(v.Shards) {",
+			Package: "./trainer", Run: "TestScheduleAnswerOfADeadOwner",
+		},
+		{
+			Name: "one-pserver-after-the-other", Invariant: 9,
+			Breaks: "two trainers that wait at two shards have not sent each other's batch (S5)",
+			File:   "pserver/client/session.go", Old: "\t\tif c.concerns(p) {\n",
+			New: "\t\tfor c.turn.kind == wire.Arrive && i > 0 && int(c.waiting.Load()) > len(s.peers)-i && s.Err() == nil {\n" +
+				"\t\t\t<-s.client.c.Clock.Timer(1e6).C()\n\t\t}\n\t\tif c.concerns(p) {\n",
+			Package: "./trainer", Run: "TestScheduleCrosswise",
+		},
+		{
 			Name: "no-step-is-adopted", Invariant: 9,
 			Breaks: "a restored shard never learns where the trainers are",
 			File:   file, Old: "b.known, b.adopt, b.recovering = false, how == StartRecovery", New: "b.known, b.adopt, b.recovering = false, false",

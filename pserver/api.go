@@ -125,6 +125,8 @@ type BarrierStatus struct {
 	Step       int64 `json:"step"`
 	Known      bool  `json:"known"`
 	Recovering bool  `json:"recovering"`
+	// Lead is how many steps the foremost trainer is ahead of the open one.
+	Lead int64 `json:"lead"`
 	// Batches wait, and take so many Bytes; Missing are the trainers that they
 	// wait for.
 	Batches int      `json:"batches"`

@@ -415,6 +415,9 @@ func (b *barrier) status() *BarrierStatus {
 		if a.pending || !b.Together && !a.idle && a.step-b.Ahead >= b.step {
 			st.Batches++
 		}
+		if b.known && !a.idle {
+			st.Lead = max(st.Lead, a.step-b.step)
+		}
 	}
 	if step, pass, any := b.next(); any && st.Batches > 0 {
 		if !b.Together {

@@ -362,6 +362,7 @@ func TestBoundedStaleness(t *testing.T) {
 	require.Equal(t, wire.Applied, b.arrive(1, 2, batchOf(0, 2, 1)).Code())
 	require.Equal(t, float32(12), b.total(), "it is applied at once")
 	require.Equal(t, "step 0 waits for trainer-2", b.await(1, 2).Reason)
+	require.Equal(t, &BarrierStatus{Known: true, Lead: 2, Batches: 1, Missing: []string{"trainer-2"}}, b.s.barrier.status())
 	b.arrive(2, 0, batchOf(1, 0, 1))
 	require.Equal(t, wire.Applied, b.await(1, 2).Code())
 	require.Equal(t, wire.Applied, b.arrive(1, 3, batchOf(0, 3, 1)).Code())
