@@ -25,6 +25,8 @@ type Batch struct {
 type tableIndex struct {
 	// starts[s] is where shard s begins among the keys; starts[shards] is the end.
 	starts []uint32
+	// wide: the last keys did not all lie below 2^32.
+	wide bool
 }
 
 func newBatch(l *layout) *Batch {
@@ -55,7 +57,7 @@ func (b *Batch) Prepare(keysPerTable [][]uint64) {
 	for i, keys := range keysPerTable {
 		t := &b.Tables[i]
 		t.Slots = sized(t.Slots, len(keys))
-		x.find(keys, t.Slots, b.layout.shards)
+		b.tables[i].wide = x.find(keys, t.Slots, b.tables[i].wide)
 		x.group(t, b.tables[i].starts)
 		t.Rows = sized(t.Rows, len(t.Keys)*t.Dim)
 		t.Grad = sized(t.Grad, len(t.Keys)*t.Dim)

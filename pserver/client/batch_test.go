@@ -35,7 +35,11 @@ func TestPrepare(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		shards := rapid.IntRange(1, 7).Draw(rt, "shards")
 		b := newTestBatch(t, shards)
-		key := rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64())
+		key := rapid.SampledFrom([]*rapid.Generator[uint64]{
+			rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64()),
+			rapid.OneOf(rapid.Uint64Range(0, 20), rapid.Uint64Range(0, 1<<32-1)),
+			rapid.Uint64Range(1<<32-20, 1<<32+20),
+		}).Draw(rt, "kind of key")
 		for range rapid.IntRange(1, 4).Draw(rt, "batches") {
 			keys := make([][]uint64, 2)
 			for i := range keys {
