@@ -61,6 +61,18 @@ func steps() []Mutant {
 			Package: "./trainer", Run: "TestScheduleCrosswise",
 		},
 		{
+			Name: "idle-is-said-once", Invariant: 9,
+			Breaks: "an old push of an idle trainer that comes late is waited for",
+			File:   "trainer/turns.go", Old: "idle = idle && p.r.w.stepped()", New: "idle = idle && p.r.w.stepped() && pass < 0",
+			Package: "./trainer", Run: "TestSyncAnOldPushComesLate",
+		},
+		{
+			Name: "who-has-answered-is-not-asked-again", Invariant: 9,
+			Breaks: "two trainers wait for each other at two shards to which old messages of theirs came late",
+			File:   "pserver/client/turns.go", Old: "if !concerned && !m.call.turn.again {", New: "if !concerned {",
+			Package: "./pserver/client", Run: "TestAwaitAgainAsksEveryShard",
+		},
+		{
 			Name: "no-step-is-adopted", Invariant: 9,
 			Breaks: "a restored shard never learns where the trainers are",
 			File:   file, Old: "b.known, b.adopt, b.recovering = false, how == StartRecovery", New: "b.known, b.adopt, b.recovering = false, false",

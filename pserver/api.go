@@ -77,6 +77,8 @@ type Outcome struct {
 	// done. Next is the open step then.
 	Waiting, Closed bool
 	Reason          string
+	// Told: what became of the batch was told before.
+	Told bool
 }
 
 // Code is the outcome as messages spell it.

@@ -80,7 +80,7 @@ type arrival struct {
 	// reserved is what its new rows may take.
 	reserved int64
 	fault    optimizer.Fault
-	result   Outcome
+	result   Outcome // Told once a stream was given it
 }
 
 func newBarrier(s Steps, m *Memory) *barrier {
@@ -269,7 +269,7 @@ func (s *Shard) Await(source uint64, at wire.Barrier, now time.Time, ok func() b
 		}
 		return Outcome{Waiting: true, Next: b.step, Reason: b.reason(a)}, b.moved, due, nil
 	}
-	out, a.result.Lost = a.result, 0 // a gap is told once
+	out, a.result.Lost, a.result.Told = a.result, 0, true // a gap is told once
 	if !out.Code().Refused() {
 		out.Next = a.step
 		if !b.Together {
@@ -308,6 +308,7 @@ func (b *barrier) note(source uint64, at wire.Barrier) *arrival {
 func (b *barrier) arrived(source uint64, at wire.Barrier, p *wire.PushData, out Outcome) {
 	a := b.note(source, at)
 	a.pass, a.result = p.Pass, out
+	a.result.Told = true
 }
 
 // keep puts a batch aside until its step closes.

@@ -230,6 +230,63 @@ func TestBarrierDoesNotWaitForTheIdle(t *testing.T) {
 	require.Equal(t, wire.Applied, b.await(2, 3).Code())
 }
 
+// A word of a trainer that comes late, over a stream of before, takes the place of
+// the newest one, and its stream's end leaves nothing. What holds still is said again.
+func TestBarrierHearsAnOldWordLate(t *testing.T) {
+	t.Parallel()
+	b := together(t)
+	old := func(kind wire.BarrierKind) {
+		at := wire.Barrier{Kind: kind, Trainer: trainerID(2)}
+		if kind == wire.Idle {
+			require.NoError(t, b.s.Idle(22, at, b.now, nil))
+			return
+		}
+		_, err := b.s.Arrive(22, at, batchOf(1, 0, 1), b.now, nil)
+		require.NoError(t, err)
+	}
+	b.live(1, 2)
+	b.arrive(1, 0, batchOf(0, 0, 1))
+	b.arrive(2, 0, batchOf(1, 0, 1))
+	b.idle(2, 0)
+	old(wire.Arrive)
+	b.arrive(1, 1, batchOf(0, 1, 1))
+	require.Equal(t, "step 1 waits for trainer-2", b.await(1, 1).Reason)
+	b.s.DropSource(22)
+	require.Equal(t, "step 1 waits for trainer-2", b.await(1, 1).Reason)
+	b.idle(2, 0)
+	require.Equal(t, wire.Applied, b.await(1, 1).Code())
+
+	// A batch that the shard had, and has answered at once; and one that waits.
+	for i, p := range []*wire.PushData{batchOf(1, 0, 1), batchOf(1, 1, 1)} {
+		step := int64(2 + i)
+		for _, kind := range []wire.BarrierKind{wire.Arrive, wire.Idle} {
+			b.arrive(2, step, p)
+			old(kind)
+			require.Equal(t, wire.Closed, b.await(2, step).Code(), "the batch is asked for again")
+		}
+		b.arrive(2, step, p)
+		b.arrive(1, step, batchOf(0, step, 1))
+		require.Equal(t, wire.Applied, b.await(1, step).Code())
+		require.False(t, b.await(2, step).Code().Refused())
+	}
+	require.Equal(t, float32(4*6), b.total())
+}
+
+// What became of a batch is told as often as it is asked for, and counts once.
+func TestBarrierTellsTwice(t *testing.T) {
+	t.Parallel()
+	for _, steps := range []Steps{{Together: true}, {Ahead: 1}} {
+		b := newTurns(t, steps)
+		b.live(1)
+		first := b.arrive(1, 0, batchOf(0, 0, 1))
+		told := b.await(1, 0)
+		require.Equal(t, wire.Applied, told.Code())
+		require.Equal(t, !steps.Together, told.Told, "with a bound the push itself was answered")
+		require.False(t, first.Told)
+		require.True(t, b.await(1, 0).Told)
+	}
+}
+
 // Whoever leaves is not waited for; news that are older do not bring it back.
 func TestBarrierOfThoseWhoLeave(t *testing.T) {
 	t.Parallel()

@@ -224,7 +224,7 @@ func (x *exchanger) section(ctx context.Context, r *wire.ShardRequest, h *held) 
 		h.nudge() // the keeper tells
 	}
 	view := &x.views[r.Shard]
-	if code == wire.Applied {
+	if code == wire.Applied && !out.Told {
 		view.own++
 	}
 	if size > 0 {

@@ -86,17 +86,18 @@ func (p *pipeline) goBack(err error) {
 }
 
 func (p *pipeline) work(ctx context.Context, in <-chan *item) error {
+	idle, pass := false, 0
 	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case it, ok := <-in:
-			if !ok {
-				return p.flush(ctx, true)
-			}
-			if err := p.handle(ctx, it); err != nil {
-				return err
-			}
+		it, ok, err := p.next(ctx, in, idle, pass)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return p.flush(ctx, true)
+		}
+		idle, pass = it.flush, it.pass
+		if err := p.handle(ctx, it); err != nil {
+			return err
 		}
 	}
 }

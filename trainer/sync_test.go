@@ -1,6 +1,8 @@
 package trainer_test
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,8 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"starfish/etcdqueue"
+	"starfish/internal/membership"
+	"starfish/internal/store"
+	"starfish/internal/transport"
+	"starfish/internal/wire"
 	"starfish/job"
 	"starfish/pserver"
 	"starfish/trainer"
@@ -270,6 +278,87 @@ func TestSyncUnequalWork(t *testing.T) {
 		require.Less(t, time.Since(last), 5*time.Second)
 		c.exact(n, seen)
 	})
+}
+
+// Bytes of an old push of a trainer that is idle by now come to the pservers late,
+// over another connection, which stays or ends: the others do not wait for it.
+func TestSyncAnOldPushComesLate(t *testing.T) {
+	dir, n, seen := t.TempDir(), 0, map[uint64]int64{}
+	for i, size := range []int{5, 400} { // one batch, and fifty
+		text := strings.Repeat("1 7:1\n", size)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%d.libsvm", i)), []byte(text), 0o600))
+		n += size
+	}
+	seen[7] = int64(n)
+	for _, staleness := range []int{0, 2} {
+		for _, ends := range []bool{false, true} {
+			t.Run(fmt.Sprintf("staleness %d, its stream ends: %v", staleness, ends), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c := synchronous(newCluster(t, dir, ""))
+					c.spec.Data.Chunk, c.spec.Queue.Lanes, c.spec.Queue.Speculate, c.spec.Train.Passes = job.WholeFile, 1, 0, 1
+					if staleness > 0 {
+						c.spec.Train.Mode, c.spec.Train.Staleness = job.ModeAsync, staleness
+					}
+					c.pserver("pserver-0")
+					c.pserver("pserver-1")
+					c.trainer("trainer-0")
+					c.trainer("trainer-1")
+					c.soon("the end of the short chunk", func() bool { return c.totals().Complete == 1 })
+					time.Sleep(200 * time.Millisecond)
+					c.oldPush(ends)
+					began := time.Now()
+					c.wait()
+					require.Less(t, time.Since(began), 8*time.Second)
+					c.exact(n, seen)
+				})
+			})
+		}
+	}
+}
+
+// oldPush sends every shard the first batch of the only chunk that is complete, in
+// the name of the trainer that has no chunk.
+func (c *cluster) oldPush(ends bool) {
+	st := store.Prefixed(c.store, c.prefix())
+	kv, err := store.Lookup(c.ctx, st, "queue/000000/0000")
+	require.NoError(c.t, err)
+	var lane etcdqueue.Lane
+	require.NoError(c.t, json.Unmarshal(kv.Value, &lane))
+	require.Len(c.t, lane.Pending, 1)
+	roster, err := membership.ReadRoster(c.ctx, st, membership.Trainers)
+	require.NoError(c.t, err)
+	var idle uuid.UUID
+	for _, m := range roster.Members {
+		if m.Incarnation != lane.Pending[0].Incarnation {
+			idle = uuid.MustParse(m.Incarnation)
+		}
+	}
+	j, err := job.Load(c.ctx, st)
+	require.NoError(c.t, err)
+	for shard, o := range c.view().Shards {
+		ctx, cancel := context.WithCancel(c.ctx)
+		c.t.Cleanup(cancel)
+		stream, err := transport.Open(ctx, c.net.Host("elsewhere"), o.Address)
+		require.NoError(c.t, err)
+		b := wire.NewPool(1).Get()
+		var w wire.RequestWriter
+		w.Start(b, j.UUID, 1)
+		w.Section(shard, o.Generation)
+		w.Barrier(wire.Barrier{Kind: wire.Arrive, Trainer: idle})
+		for rank := range lane.Complete.All() {
+			w.Push(&wire.Meta{Rank: rank, Token: 1, Last: true, Records: 5}, 0)
+		}
+		w.Finish()
+		require.NoError(c.t, stream.Send(b))
+		body, err := stream.Recv()
+		require.NoError(c.t, err)
+		var r wire.Response
+		require.NoError(c.t, r.Decode(body))
+		require.Equal(c.t, wire.Duplicate, r.Shards[0].Code)
+		if ends {
+			cancel()
+		}
+	}
 }
 
 // Kills of both kinds at random moments, for many seeds.

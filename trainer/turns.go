@@ -16,8 +16,13 @@ import (
 // and everything else goes on as without steps: a fault ends the round, the next
 // one sends the batch to all shards again, under the step that it had.
 
-// turnPatience is how long a step stays open before a log says whom it waits for.
-const turnPatience = 5 * time.Second
+const (
+	// turnPatience is how long a step stays open before a log says whom it waits for.
+	turnPatience = 5 * time.Second
+	// repeatAfter is how long what a trainer has told the shards of itself is left
+	// to them, before it is said again: an older message may have come after it.
+	repeatAfter = time.Second
+)
 
 // turn is a push under a step, with what is pulled when the step is over.
 type turn struct {
@@ -66,7 +71,8 @@ func (p *pipeline) endTurn(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	for began := w.clock.Now(); ; {
+	began := w.clock.Now()
+	for said := began; ; {
 		if err := t.call.Wait(ctx); err != nil {
 			return w.broken(ctx, err, []pushedItem{{t.push, t.call}})
 		}
@@ -79,8 +85,13 @@ func (p *pipeline) endTurn(ctx context.Context) error {
 		case waiting != "":
 			w.hand.wait(waiting)
 			w.tellTurn(began, waiting)
+			now := w.clock.Now()
+			again := now.Sub(said) >= repeatAfter
+			if again {
+				said = now
+			}
 			var err error
-			if t.call, err = p.r.session.Await(ctx, t.call); err != nil {
+			if t.call, err = p.r.session.Await(ctx, t.call, again); err != nil {
 				return err
 			}
 		default:
@@ -112,4 +123,31 @@ func (p *pipeline) idle(ctx context.Context, pass int) error {
 		return err
 	}
 	return call.Wait(ctx)
+}
+
+// next returns the next item of the feed. Until it comes an idle trainer says again
+// and again that it is. A session that breaks meanwhile ends the round elsewhere.
+func (p *pipeline) next(ctx context.Context, in <-chan *item, idle bool, pass int) (it *item, ok bool, err error) {
+	idle = idle && p.r.w.stepped()
+	for {
+		var again <-chan time.Time // never, with work
+		stop := func() bool { return true }
+		if idle {
+			timer := p.r.w.clock.Timer(repeatAfter)
+			again, stop = timer.C(), timer.Stop
+		}
+		select {
+		case <-ctx.Done():
+			stop()
+			return nil, false, context.Cause(ctx)
+		case it, ok = <-in:
+			stop()
+			return it, ok, nil
+		case <-again:
+			if err := p.idle(ctx, pass); err != nil && p.r.session.Err() == nil {
+				return nil, false, err
+			}
+			idle = p.r.session.Err() == nil
+		}
+	}
 }

@@ -35,7 +35,7 @@ func newCall(s *Session, push *Batch, meta PushMeta, pull *Batch) *Call {
 
 // concerns tells whether a peer has a part in the call.
 func (c *Call) concerns(p *peer) bool {
-	return c.turn.only == nil || slices.ContainsFunc(p.shards, func(shard int) bool { return c.turn.only[shard] })
+	return c.turn.only == nil || c.turn.again || slices.ContainsFunc(p.shards, func(shard int) bool { return c.turn.only[shard] })
 }
 
 // Wait waits for all answers: nil, *FaultError or the context's cause. Only

@@ -11,8 +11,10 @@ import (
 type turn struct {
 	kind wire.BarrierKind
 	step int64
-	// only has for each shard whether the call is about it; nil: about all.
-	only []bool
+	// only has for each shard whether the call is about it; nil: about all. With
+	// again the others are asked too whether they know of the batch still.
+	only  []bool
+	again bool
 }
 
 // said is what shards have answered about their barriers; under Call.mu.
@@ -38,14 +40,16 @@ func (s *Session) Step(ctx context.Context, push *Batch, meta PushMeta, step int
 }
 
 // Await goes on with a call of which Turn has told that shards have not closed
-// its step: it asks those again. What others have answered stays.
-func (s *Session) Await(ctx context.Context, of *Call) (*Call, error) {
+// its step: it asks those again. What others have answered stays. With again it
+// asks every shard: one to which an older word of this trainer has come after the
+// batch answers that the step is closed, and is given the batch once more.
+func (s *Session) Await(ctx context.Context, of *Call, again bool) (*Call, error) {
 	if err := s.slot(ctx); err != nil {
 		return nil, err
 	}
 	c := newCall(s, nil, of.meta, of.pull)
 	c.answers = of.answers
-	c.turn = turn{kind: wire.Await, step: of.turn.step, only: of.said.waiting}
+	c.turn = turn{kind: wire.Await, step: of.turn.step, only: of.said.waiting, again: again}
 	c.said.closed, c.said.next = -1, of.said.next
 	peers := int32(0)
 	for _, p := range s.peers {
@@ -58,7 +62,8 @@ func (s *Session) Await(ctx context.Context, of *Call) (*Call, error) {
 }
 
 // Idle tells every shard that this trainer has nothing to do in any pass up to
-// one, until its next Step.
+// one, until its next Step. It has to be said again and again: what a shard hears
+// of an older message later takes its place.
 func (s *Session) Idle(ctx context.Context, pass int) (*Call, error) {
 	if err := s.slot(ctx); err != nil {
 		return nil, err
@@ -122,11 +127,12 @@ func (m *message) turns() error {
 		m.barrier = wire.Idle
 	}
 	for _, shard := range m.peer.shards {
-		if only := m.call.turn.only; only != nil && !only[shard] {
+		concerned := m.call.turn.only == nil || m.call.turn.only[shard]
+		if !concerned && !m.call.turn.again {
 			continue
 		}
 		m.section(shard)
-		if m.call.pull != nil {
+		if concerned && m.call.pull != nil {
 			if err := m.pull(shard); err != nil {
 				return err
 			}
