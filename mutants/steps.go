@@ -41,6 +41,12 @@ func steps() []Mutant {
 			Package: "./trainer", Run: "TestSyncSameBits",
 		},
 		{
+			Name: "the-stalled-are-waited-for", Invariant: 9,
+			Breaks: "a trainer that lives and hangs in a computation stops all of them for good",
+			File:   "pserver/turns.go", Old: " && !m.Stalled {", New: " {",
+			Package: "./trainer", Run: "TestSyncTrainerHangs",
+		},
+		{
 			Name: "one-step-further-ahead", Invariant: 9,
 			Breaks: "values are older than the bound on staleness says",
 			File:   file, Old: "b.members != nil && b.step <= a.step-b.Ahead:", New: "b.members != nil && b.step < a.step-b.Ahead:",

@@ -135,12 +135,12 @@ func (t *tenure) watchTrainers(ctx context.Context) <-chan membership.Roster {
 	return membership.WatchRoster(ctx, t.cfg.Store, membership.Trainers)
 }
 
-// setTrainers tells every shard who is live. A trainer that is leaving need not
-// be waited for.
+// setTrainers tells every shard who is live. A trainer that is leaving, or whose
+// work has come to a stand, need not be waited for.
 func (t *tenure) setTrainers(r membership.Roster) {
 	list := &trainerList{revision: r.Revision, live: make(map[[16]byte]string, len(r.Members))}
 	for name, m := range r.Members {
-		if id, err := uuid.Parse(m.Incarnation); err == nil && !m.Leaving {
+		if id, err := uuid.Parse(m.Incarnation); err == nil && !m.Leaving && !m.Stalled {
 			list.live[id] = name
 		}
 	}

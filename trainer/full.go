@@ -99,7 +99,7 @@ func (w *worker) failJob(ctx context.Context, reason string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
-		err := w.queue.Finish(ctx, etcdqueue.PhaseFailed, reason, nil, w.registered)
+		err := w.queue.Finish(ctx, etcdqueue.PhaseFailed, reason, nil, w.member.Registered())
 		if err == nil || errors.Is(err, etcdqueue.ErrPhase) {
 			return job.Exitf(job.ExitFailure, "%s", reason)
 		}

@@ -148,7 +148,7 @@ func (t *Trainer) member(ctx context.Context, j job.Job, m model.Model, plan *re
 func (t *Trainer) newWorker(ctx context.Context, j job.Job, m model.Model, plan *reader.Plan, member *membership.Member) (*worker, func(), error) {
 	w := &worker{
 		st: t.cfg.Store, clock: t.cfg.Clock, log: t.cfg.Log, job: j, plan: plan, model: m,
-		registered: member.Registered(), watcher: newWatcher(j.Spec, m), skip: j.Spec.Recovery.Policy == job.PolicySkip,
+		member: member, telling: make(chan struct{}, 1), watcher: newWatcher(j.Spec, m), skip: j.Spec.Recovery.Policy == job.PolicySkip,
 		metrics: t.metrics, fixedTake: t.cfg.Take, items: make(chan *item, 2*itemsAhead+maxUnacknowledged),
 	}
 	var err error

@@ -50,6 +50,7 @@ func (p *pipeline) take(ctx context.Context, push, pull *item, values *client.Ba
 	if err := p.endTurn(ctx); err != nil {
 		return err
 	}
+	p.r.w.tellProgress(ctx)
 	t := &turn{push: push, pull: pull, values: values}
 	if err := p.arrive(ctx, t, p.r.w.step); err != nil {
 		return err

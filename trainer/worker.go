@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -43,9 +44,13 @@ type worker struct {
 	metrics *metrics
 	hand    hand
 	items   chan *item
-	// registered guards what only a registered trainer may write.
-	registered store.Cmp
-	watcher    *watcher
+	// member guards what only a registered trainer may write.
+	member *membership.Member
+	// stalled: the registration may say that the work has come to a stand. telling
+	// holds a token while that is written.
+	stalled atomic.Bool
+	telling chan struct{}
+	watcher *watcher
 	// fixedTake is how many chunks a take asks for; 0: about a second's work.
 	fixedTake int
 	// full is the wait for memory, fullTold when it was logged.
@@ -197,20 +202,27 @@ func backOff(attempt int) time.Duration {
 	return d - rand.N(d/2) //nolint:gosec // jitter
 }
 
+// looksPerStall is how often in queue.stall_timeout the work is looked at.
+const looksPerStall = 4
+
 // touch proves progress of the work to the queue: it renews the chunks in hand
 // when batches have moved since the last time, or while a named shard is waited
 // for.
 func (w *worker) touch(ctx context.Context) {
 	var last int64
+	still, told := 0, false // looks at which nothing had moved, one after the other
 	for {
-		if clock.Sleep(ctx, w.clock, w.job.Spec.Queue.StallTimeout/4) != nil {
+		if clock.Sleep(ctx, w.clock, w.job.Spec.Queue.StallTimeout/looksPerStall) != nil {
 			return
 		}
 		moved, waiting, n := w.hand.progress()
 		if n == 0 || moved == last && waiting == "" {
+			if still++; n > 0 && still >= looksPerStall && w.stepped() && !told {
+				told = w.tellStall(ctx)
+			}
 			continue
 		}
-		last = moved
+		last, still, told = moved, 0, false
 		reason := "progress"
 		if waiting != "" {
 			reason = waiting

@@ -160,6 +160,22 @@ func TestLeave(t *testing.T) {
 	})
 }
 
+func TestStall(t *testing.T) {
+	simulated(t, func(t *testing.T, w *world) {
+		a := w.pserver("a")
+		for _, stalled := range []bool{true, true, false} {
+			require.NoError(t, a.Stall(t.Context(), stalled))
+			require.Equal(t, stalled, w.roster().Members["a"].Stalled)
+			require.Equal(t, a.Registered().Rev, w.roster().Members["a"].Revision)
+			require.False(t, w.roster().Members["a"].Leaving)
+		}
+		synctest.Wait()
+		require.False(t, isLost(a), "its own change is no other process")
+		w.commit(store.Delete(a.c.key()))
+		require.ErrorIs(t, a.Stall(t.Context(), true), ErrLost)
+	})
+}
+
 func TestPlanBalance(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

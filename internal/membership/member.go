@@ -68,28 +68,47 @@ func (m *Member) Registered() store.Cmp {
 // gets no shard any more. What it owns stays its own. It may be repeated after an
 // error. ErrLost or *SupersededError: m is not registered any more.
 func (m *Member) Leave(ctx context.Context) error {
-	value := Registration{Incarnation: m.c.Incarnation, Address: m.c.Address, Version: m.c.Version, Leaving: true, MaxMemory: m.c.MaxMemory}.encode()
+	if err := m.rewrite(ctx, Registration{Leaving: true}); err != nil {
+		return fmt.Errorf("leave: %w", err)
+	}
+	return nil
+}
+
+// Stall says in the registration of a trainer that its work has come to a stand,
+// so that nobody waits for it, or that it goes on. It may be repeated after an
+// error. ErrLost or *SupersededError: m is not registered any more.
+func (m *Member) Stall(ctx context.Context, stalled bool) error {
+	if err := m.rewrite(ctx, Registration{Stalled: stalled}); err != nil {
+		return fmt.Errorf("tell of a stall: %w", err)
+	}
+	return nil
+}
+
+// rewrite writes the registration with what r says besides who the member is.
+func (m *Member) rewrite(ctx context.Context, r Registration) error {
+	r.Incarnation, r.Address, r.Version, r.MaxMemory = m.c.Incarnation, m.c.Address, m.c.Version, m.c.MaxMemory
+	value := r.encode()
 	for {
-		r, err := m.c.Store.Txn(ctx, store.Txn{
+		res, err := m.c.Store.Txn(ctx, store.Txn{
 			If:   []store.Cmp{m.Registered()},
 			Then: []store.Op{store.Put(m.c.key(), value, m.lease)},
 			Else: []store.Op{store.Get(m.c.key())},
 		})
 		if err != nil {
-			return fmt.Errorf("leave: %w", err)
+			return err
 		}
-		at := r.Revision
-		if !r.Succeeded {
-			kv := r.First(0)
+		at := res.Revision
+		if !res.Succeeded {
+			kv := res.First(0)
 			if err := m.judge(kv); err != nil {
-				return fmt.Errorf("leave: %w", err)
+				return err
 			}
 			at = kv.ModRev // of an attempt whose answer was lost
 		}
 		m.mu.Lock()
 		m.registered = store.Unchanged(m.c.key(), at)
 		m.mu.Unlock()
-		if r.Succeeded {
+		if res.Succeeded {
 			return nil
 		}
 	}

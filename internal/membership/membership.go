@@ -116,6 +116,8 @@ type Registration struct {
 	Address     string
 	Version     string
 	Leaving     bool // it is stopping, and takes no shard any more
+	// Stalled: a trainer whose work has come to a stand, though it lives.
+	Stalled bool
 	// MaxMemory is a pserver's memory limit in bytes; 0: none.
 	MaxMemory int64
 	Lease     store.LeaseID
@@ -130,10 +132,11 @@ type registrationRecord struct {
 	Version     string `json:"version"`
 	Leaving     bool   `json:"leaving,omitempty"`
 	MaxMemory   int64  `json:"max_memory,omitempty"`
+	Stalled     bool   `json:"stalled,omitempty"`
 }
 
 func (r Registration) encode() []byte {
-	return mustJSON(registrationRecord{formatVersion, r.Incarnation, r.Address, r.Version, r.Leaving, r.MaxMemory})
+	return mustJSON(registrationRecord{formatVersion, r.Incarnation, r.Address, r.Version, r.Leaving, r.MaxMemory, r.Stalled})
 }
 
 // decodeRegistration reads a registration; the zero Registration for an absent key.
@@ -151,6 +154,7 @@ func decodeRegistration(kv store.KV) (Registration, error) {
 		Address:     r.Address,
 		Version:     r.Version,
 		Leaving:     r.Leaving,
+		Stalled:     r.Stalled,
 		MaxMemory:   r.MaxMemory,
 		Lease:       kv.Lease,
 		Revision:    kv.ModRev,
