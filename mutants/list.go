@@ -364,6 +364,18 @@ func checkpoints() []Mutant {
 			Package: "./pserver", Run: "TestCutUnderPushes|TestCutIsOneMoment|TestCutIsIsolated",
 		},
 		{
+			Name: "a-flat-cut-reads-rows-of-later", Invariant: 6,
+			Breaks: "a checkpoint has rows of a flat table that did not exist at its moment, and does not load",
+			File:   "pserver/kept.go", Old: "		r.exists = r.was.exists\n", New: "",
+			Package: "./pserver", Run: "TestCutUnderPushes|TestCutIsOneMoment",
+		},
+		{
+			Name: "a-flat-row-is-not-noted", Invariant: 6,
+			Breaks: "a row of a flat table that was trained is in no checkpoint",
+			File:   "pserver/flat.go", Old: "			*w |= 1 << (row & 63)\n", New: "",
+			Package: "./pserver", Run: "TestFlat",
+		},
+		{
 			Name: "a-cut-keeps-the-last-change", Invariant: 6,
 			Breaks: "a row that is pushed twice during a save is written as it was between",
 			File:   "pserver/kept.go", Old: "	if r.kept[place>>6]>>(place&63)&1 != 0 {\n		return\n	}\n", New: "",

@@ -17,14 +17,21 @@ import (
 	"starfish/pserver/ledger"
 )
 
+// cutBits are the key spaces of the tables of a cutShard: hashed ones and flat ones.
+var cutBits = []int{0, 8}
+
 // cutShard has a table and a dense parameter of two blocks for each optimizer.
-func cutShard(t testing.TB) *Shard {
+func cutShard(t testing.TB, bits int) *Shard {
 	t.Helper()
 	p := job.Parameters{V: 1, Seed: 3, Shards: 1}
-	for _, o := range append(everyOptimizer(), job.OptimizerSettings{Type: job.OptimizerCount}) {
+	for i, o := range append(everyOptimizer(), job.OptimizerSettings{Type: job.OptimizerCount}) {
+		var random job.Initializer
+		if i%2 == 0 && o.Type != job.OptimizerCount {
+			random = job.Initializer{Kind: job.InitUniform, Max: 1}
+		}
 		p.List = append(p.List,
 			job.Parameter{Name: o.Type + "-dense", Shape: []int{job.BlockSize + 3}, Optimizer: o, Divisor: 4},
-			job.Parameter{Name: o.Type + "-table", Sparse: true, Dim: 1 + len(p.List)%5, Optimizer: o, Divisor: 4})
+			job.Parameter{Name: o.Type + "-table", Sparse: true, Bits: bits, Dim: 1 + len(p.List)%5, Init: random, Optimizer: o, Divisor: 4})
 	}
 	s, err := NewShard(p, 0, testLanes, ShardOptions{})
 	require.NoError(t, err)
@@ -74,10 +81,15 @@ func steps(s *Shard, rank int64) func() *wire.PushData {
 	}
 }
 
-// runsOf makes a cut's runs small, so that small tables have several.
+// runsOf makes a cut's runs small, so that small tables have several. Those of a
+// flat one have 64 places or more.
 func runsOf(c *Cut, shift uint) {
 	for _, t := range c.content.tables {
-		if t != nil {
+		switch {
+		case t == nil:
+		case t.flat:
+			t.cut.shift = 6
+		default:
 			t.cut.shift = shift
 		}
 	}
@@ -88,7 +100,8 @@ func runsOf(c *Cut, shift uint) {
 func TestCutUnderPushes(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		s, calm := cutShard(t), cutShard(t)
+		bits := rapid.SampledFrom(cutBits).Draw(rt, "bits")
+		s, calm := cutShard(t, bits), cutShard(t, bits)
 		next := steps(s, 0)
 		push := func(times int) {
 			for range times {
@@ -156,8 +169,15 @@ func requireReleased(t *testing.T, s *Shard) {
 // cut's ledger counts, in the order in which they were applied, and no others.
 func TestCutIsOneMoment(t *testing.T) {
 	t.Parallel()
+	for _, bits := range cutBits {
+		testCutIsOneMoment(t, bits)
+	}
+}
+
+func testCutIsOneMoment(t *testing.T, bits int) {
+	t.Helper()
 	const pushers, each, cuts = 4, 36, 6
-	s := cutShard(t)
+	s := cutShard(t, bits)
 	type batch struct{ rank, n int64 }
 	var order []batch // written under the shard's lock
 	var pushing sync.WaitGroup
@@ -186,7 +206,7 @@ func TestCutIsOneMoment(t *testing.T) {
 		summary := c.Ledger()
 		total := summary.Total()
 		counted = append(counted, total.Batches+total.Skipped)
-		restored[i] = cutShard(t)
+		restored[i] = cutShard(t, bits)
 		l := restored[i].NewLoader()
 		require.NoError(t, c.WriteTo(l.Add))
 		require.NoError(t, l.Finish())
@@ -194,7 +214,7 @@ func TestCutIsOneMoment(t *testing.T) {
 	pushing.Wait()
 	require.Len(t, order, pushers*each)
 	require.True(t, slices.IsSorted(counted))
-	calm, at := cutShard(t), int64(0)
+	calm, at := cutShard(t, bits), int64(0)
 	for i, n := range counted {
 		for ; at < n; at++ {
 			mustPush(t, calm, cutBatch(calm, order[at].rank, order[at].n))
@@ -277,7 +297,7 @@ func keptBytes(c *Cut) (n int) {
 // A cut that is given up, at any moment, leaves nothing behind.
 func TestAbandonedCut(t *testing.T) {
 	t.Parallel()
-	s := cutShard(t)
+	s := cutShard(t, 0)
 	next := steps(s, 0)
 	mustPush(t, s, next())
 	c, err := s.Cut()

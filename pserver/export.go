@@ -22,6 +22,17 @@ func (s *Shard) Rows(parameter int) int64 {
 	return int64(s.content.tables[parameter].rows.N)
 }
 
+// Flat are the names of the sparse parameters whose tables are flat.
+func (s *Shard) Flat() []string {
+	names := []string{}
+	for _, p := range s.params {
+		if p.flat {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
 // Export gives what the shard holds of a parameter, in runs: blocks of a dense
 // one by index, rows of a sparse one by key. The runs' memory is reused. Each
 // is of one moment; together they are if nothing is pushed meanwhile.
@@ -75,13 +86,7 @@ func (s *Shard) exportRows(parameter int) iter.Seq[modelfile.Run] {
 func (s *Shard) sortedKeys(parameter int) []uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.content.tables[parameter]
-	keys := make([]uint64, t.rows.N)
-	for row := range keys {
-		keys[row] = t.rows.Key(uint32(row))
-	}
-	slices.Sort(keys)
-	return keys
+	return s.content.tables[parameter].index.keys()
 }
 
 // exportRun reads the rows of r.Keys; those that are gone, because the shard
@@ -90,7 +95,8 @@ func (s *Shard) exportRun(r *modelfile.Run, parameter int, at []uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := s.content.tables[parameter]
-	t.find(r.Keys, at)
+	t.index.find(r.Keys, at)
+	t.index.missing(at)
 	if slices.Contains(at, optimizer.None) {
 		r.Keys = slices.Clone(r.Keys)
 		n := 0

@@ -1,13 +1,16 @@
 package pserver
 
 import (
+	"slices"
+
 	"starfish/internal/hugepage"
 	"starfish/job"
 	"starfish/pserver/optimizer"
 )
 
-// index leads from a key to its row: a hash table with open addressing and
-// linear probing. The search begins at the slot that the low bits of the key's
+// hashed is the index of a table of any keys: a hash table with open addressing
+// and linear probing. The key lies in the row, beside the weights, so a lookup
+// costs two cache misses, one for the slot and one for the row. The search begins at the slot that the low bits of the key's
 // hash (job.Mix) say. A slot is one word of 32 bits:
 //
 //	low bits, as many as number the slots   the row's number plus one; all 0: empty
@@ -22,13 +25,16 @@ import (
 // some of the older rows there with it. The slots in use stay complete, so
 // lookups know nothing of it, and when the new ones have all rows they take
 // over. So no push waits until all rows have moved.
-type index struct {
+type hashed struct {
+	*table
 	slots []uint32
 	// next are the new slots while the index grows, else nil. Those below ready
 	// have been written once, and with it mapped by the system; they have the rows
 	// below moved.
 	next         []uint32
 	ready, moved int
+	// again is scratch of recall.
+	again []uint32
 }
 
 const (
@@ -53,9 +59,48 @@ func slotsFor(rows int) int {
 	return n
 }
 
+func newHashed(t *table) *hashed {
+	t.rows = optimizer.NewRows(t.Dim, t.opt.Words(t.Dim))
+	return &hashed{table: t, slots: make([]uint32, firstSlots)}
+}
+
+// create makes the rows that find did not find.
+func (t *hashed) create(keys []uint64, rows []uint32) {
+	missing := 0
+	for _, row := range rows {
+		if row == optimizer.None {
+			missing++
+		}
+	}
+	if missing == 0 {
+		return
+	}
+	t.reserve(missing)
+	for i, row := range rows {
+		if row == optimizer.None {
+			rows[i] = t.add(keys[i])
+		}
+	}
+}
+
+// add returns the key's row, made if there is none. There must be room.
+func (t *hashed) add(key uint64) uint32 {
+	row := uint32(t.rows.N)
+	if other := t.enter(t.slots, key, row); other != row {
+		return other
+	}
+	_, words := t.rows.Add(key)
+	t.init.Row(t.rows.Weights(words), key)
+	t.opt.Init(t.rows.Weights(words), t.rows.State(words))
+	if int(row)>>6 == len(t.touched) {
+		t.touched = append(t.touched, 0)
+	}
+	return row
+}
+
 // enter puts a row of the key into the first free slot of its way. If the way
 // leads to a row of that key before, it returns that one and changes nothing.
-func (t *table) enter(slots []uint32, key uint64, row uint32) uint32 {
+func (t *hashed) enter(slots []uint32, key uint64, row uint32) uint32 {
 	mask, hash := uint32(len(slots)-1), uint32(job.Mix(key))
 	at := hash & mask
 	for ; slots[at] != 0; at = (at + 1) & mask {
@@ -71,7 +116,7 @@ func (t *table) enter(slots []uint32, key uint64, row uint32) uint32 {
 }
 
 // reserve makes room for more rows.
-func (t *table) reserve(more int) {
+func (t *hashed) reserve(more int) {
 	n := len(t.slots)
 	switch rows := t.rows.N + more; {
 	case rows > n/4*3: // too many to grow on the way
@@ -89,13 +134,13 @@ func (t *table) reserve(more int) {
 	}
 }
 
-func (t *table) grow(slots int) {
+func (t *hashed) grow(slots int) {
 	t.next, t.ready, t.moved = make([]uint32, slots), 0, 0
 	hugepage.Advise(t.next)
 }
 
 // prepare writes to the pages of the next n new slots.
-func (t *table) prepare(n int) {
+func (t *hashed) prepare(n int) {
 	for end := min(t.ready+n, len(t.next)); t.ready < end; t.ready += page {
 		t.next[t.ready] = 0
 	}
@@ -103,7 +148,7 @@ func (t *table) prepare(n int) {
 
 // move takes up to n rows more into the new slots, which take over if these were
 // the last.
-func (t *table) move(n int) {
+func (t *hashed) move(n int) {
 	for end := min(t.moved+n, t.rows.N); t.moved < end; t.moved++ {
 		row := uint32(t.moved)
 		t.enter(t.next, t.rows.Key(row), row)
@@ -113,8 +158,21 @@ func (t *table) move(n int) {
 	}
 }
 
+func (*hashed) missing([]uint32) {}
+
+func (t *hashed) keys() []uint64 {
+	keys := make([]uint64, t.rows.N)
+	for row := range keys {
+		keys[row] = t.rows.Key(uint32(row))
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func (*hashed) allocate() {}
+
 // findSlowly is find for one key, which compares whole keys.
-func (t *table) findSlowly(key uint64) uint32 {
+func (t *hashed) findSlowly(key uint64) uint32 {
 	mask, hash := uint32(len(t.slots)-1), uint32(job.Mix(key))
 	for at := hash & mask; t.slots[at] != 0; at = (at + 1) & mask {
 		if row := t.slots[at]&mask - 1; t.rows.Key(row) == key {

@@ -15,10 +15,12 @@ import (
 //	read        the cut has it; pushes change it as if there were no cut
 //
 // The first push after the cut takes it from untouched to kept, the cut's
-// reader takes it from either to read. Rows that are made after the cut have a
-// number that the cut does not reach: they are in none of these states.
+// reader takes it from either to read. Rows that are made after the cut are in
+// none of these states: in a hashed table they have a number that the cut does not
+// reach; in a flat one it is kept, with the first change of a run, which of its
+// places had a row.
 //
-// Everything here is called under the shard's lock, but for changed.restore.
+// Everything here is called under the shard's lock, but for restore.
 
 // denseCut is what a cut still needs of a dense parameter. Its unit is a block:
 // a push changes all of a block or nothing.
@@ -61,9 +63,12 @@ func (c *denseCut) take(buffer []float32) []float32 {
 // more than these. Rows are read a run of 1<<shift at a time, the largest that
 // fits into runBytes.
 type tableCut struct {
-	rows  *optimizer.Rows
+	rows *optimizer.Rows
+	// flat is the table's index if it is flat.
+	flat  *flat
 	shift uint
-	// n is the number of rows in the cut; rows below next have been read.
+	// n is the number of rows in the cut, or of a flat table's places; those below
+	// next have been read.
 	n, next uint32
 	// runs has what was changed, by the number of the run; nil where nothing.
 	runs []*changed
@@ -71,8 +76,9 @@ type tableCut struct {
 
 // changed has what some rows of a run were.
 type changed struct {
-	// kept has a bit for each row of the run.
-	kept []uint64
+	// kept has a bit for each row of the run. In a flat table exists has a bit for
+	// each place that had a row.
+	kept, exists []uint64
 	// before holds, for each row that is kept, its place in the run and its
 	// words behind the key, one after the other, in pieces of keptWords.
 	before [][]float32
@@ -86,15 +92,18 @@ const runBytes = 256 << 10
 // larger.
 const keptWords = 4 << 10 / 4
 
-func newTableCut(rows *optimizer.Rows) *tableCut {
-	c := &tableCut{rows: rows, n: uint32(rows.N)}
-	for rows.Stride<<(c.shift+1) <= runBytes/4 {
+func newTableCut(t *table) *tableCut {
+	c := &tableCut{rows: &t.rows, n: uint32(t.rows.N)}
+	if f, ok := t.index.(*flat); ok && c.n > 0 {
+		c.flat, c.n = f, uint32(f.n)
+	}
+	for t.rows.Stride<<(c.shift+1) <= runBytes/4 {
 		c.shift++
 	}
 	return c
 }
 
-// keep is called before rows change.
+// keep is called before rows change, or are made.
 func (c *tableCut) keep(rows []uint32) {
 	inRun := uint32(1)<<c.shift - 1
 	for _, row := range rows {
@@ -110,13 +119,26 @@ func (c *tableCut) run(number uint32) *changed {
 	}
 	if c.runs[number] == nil {
 		c.runs[number] = &changed{kept: make([]uint64, (1<<c.shift+63)/64)}
+		if c.flat != nil {
+			c.runs[number].exists = slices.Clone(c.exists(number << c.shift))
+		}
 	}
 	return c.runs[number]
+}
+
+// exists are the bits of the run of a flat table from a row on. A row of such a
+// table is so small that a run has 64 or more.
+func (c *tableCut) exists(from uint32) []uint64 {
+	all := c.flat.exists[from/64:]
+	return all[:min(len(all), 1<<c.shift/64)]
 }
 
 func (r *changed) keep(place uint32, words []float32) {
 	if r.kept[place>>6]>>(place&63)&1 != 0 {
 		return
+	}
+	if r.exists != nil && r.exists[place>>6]>>(place&63)&1 == 0 {
+		return // it had no row
 	}
 	r.kept[place>>6] |= 1 << (place & 63)
 	last := len(r.before) - 1
@@ -127,27 +149,53 @@ func (r *changed) keep(place uint32, words []float32) {
 	r.before[last] = append(append(r.before[last], math.Float32frombits(place)), words...)
 }
 
-// take reads the next run into the buffer as it lies in memory now, and returns
-// what of it has to be restored, nil if nothing. There are no words at the end.
-func (c *tableCut) take(buffer []float32) ([]float32, *changed) {
+// taken is a run as a cut's reader has found it.
+type taken struct {
+	first  uint32
+	words  []float32
+	exists []uint64 // of a flat table
+	// was is what has to be restored, nil if nothing.
+	was *changed
+	// stored and keys are scratch of a flat table.
+	stored []float32
+	keys   []uint64
+}
+
+// take reads the next run as it lies in memory now. There are no words at the end.
+func (c *tableCut) take(r *taken) {
 	n := min(c.n-c.next, 1<<c.shift)
+	r.first, r.words, r.was = c.next, c.rows.Append(r.words[:0], c.next, n), nil
 	if n == 0 {
-		return nil, nil
+		return
 	}
-	words := c.rows.Append(buffer[:0], c.next, n)
-	var was *changed
 	if run := int(c.next >> c.shift); run < len(c.runs) {
-		was, c.runs[run] = c.runs[run], nil
+		r.was, c.runs[run] = c.runs[run], nil
+	}
+	if c.flat != nil {
+		r.exists = append(r.exists[:0], c.exists(c.next)...)
 	}
 	c.next += n
-	return words, was
+}
+
+// restore returns the rows of a run as they were at the cut, in the form of a
+// checkpoint.
+func (c *tableCut) restore(r *taken) []float32 {
+	if r.was != nil {
+		r.was.restore(r.words, c.rows)
+	}
+	if c.flat == nil {
+		return r.words
+	}
+	if r.was != nil {
+		r.exists = r.was.exists
+	}
+	r.keys = c.flat.appendKeys(r.keys[:0], r.exists, int(r.first), len(r.words)/c.rows.Stride)
+	r.stored = c.flat.stored(r.stored[:0], r.keys, r.exists, r.words)
+	return r.stored
 }
 
 // restore makes the words of a run what they were at the cut.
 func (r *changed) restore(words []float32, rows *optimizer.Rows) {
-	if r == nil {
-		return
-	}
 	for _, piece := range r.before {
 		for len(piece) > 0 {
 			at := int(math.Float32bits(piece[0])) * rows.Stride

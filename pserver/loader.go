@@ -90,7 +90,7 @@ func (l *Loader) closeSection() error {
 		return fmt.Errorf("%w: section %q has %d words, not %d", ErrCorrupt, l.name(l.step), l.words[i], l.meta.Words[i])
 	}
 	if t := l.content.tables[i]; t != nil {
-		return t.loaded()
+		return t.index.loaded()
 	}
 	if d := l.content.dense[i]; l.words[i] != d.words {
 		return fmt.Errorf("%w: section %q has %d words, the shard's blocks have %d", ErrCorrupt, l.name(l.step), l.words[i], d.words)
@@ -189,24 +189,24 @@ func (l *Loader) addElements(d *dense, from int64, data []byte) error {
 // addRows adds the rows that are complete, and keeps the beginning of the next
 // one for the block to come.
 func (l *Loader) addRows(t *table, data []byte) error {
-	size := 4 * t.rows.Stride
+	size := 4 * t.rows.Words()
 	if len(l.row) > 0 {
 		n := min(size-len(l.row), len(data))
 		l.row, data = append(l.row, data[:n]...), data[n:]
 		if len(l.row) < size {
 			return nil
 		}
-		if err := t.load(l.row); err != nil {
+		if err := t.index.load(l.row); err != nil {
 			return err
 		}
 	}
 	whole := len(data) / size * size
 	l.row = append(l.row[:0], data[whole:]...)
-	return t.load(data[:whole])
+	return t.index.load(data[:whole])
 }
 
 // load adds rows of a checkpoint. They cannot be found before loaded.
-func (t *table) load(rows []byte) error {
+func (t *hashed) load(rows []byte) error {
 	size := 4 * t.rows.Stride
 	if t.rows.N+len(rows)/size > maxRows {
 		return fmt.Errorf("%w: parameter %q has more rows than a table takes", ErrCorrupt, t.Name)
@@ -218,7 +218,7 @@ func (t *table) load(rows []byte) error {
 }
 
 // here tells whether a key with that hash lies on the table's shard.
-func (t *table) here(key, hash uint64) bool {
+func (t *hashed) here(key, hash uint64) bool {
 	at, _ := bits.Mul64(hash, uint64(t.of))
 	return at == uint64(t.shard) && (t.Bits == 0 || key>>uint(t.Bits) == 0)
 }

@@ -21,7 +21,7 @@ const ahead = 32
 // looked up in groups, each in four steps: the first loads all home slots and
 // the third the keys of all rows, without any branch on the data, and all their
 // misses overlap; the others find in the cache what they decide about.
-func (t *table) find(keys []uint64, rows []uint32) int {
+func (t *hashed) find(keys []uint64, rows []uint32) int {
 	var g group
 	for i := 0; i < len(keys); i += ahead {
 		n := min(ahead, len(keys)-i)
@@ -37,7 +37,7 @@ type group struct {
 	hashes, slots [ahead]uint32
 }
 
-func (g *group) find(t *table, keys []uint64, rows []uint32) int {
+func (g *group) find(t *hashed, keys []uint64, rows []uint32) int {
 	if !g.home(t, keys) {
 		for i, key := range keys {
 			if !t.here(key, job.Mix(key)) {
@@ -54,7 +54,7 @@ func (g *group) find(t *table, keys []uint64, rows []uint32) int {
 
 // home loads the slots where the keys are if they are not displaced. It tells
 // whether all keys belong here.
-func (g *group) home(t *table, keys []uint64) bool {
+func (g *group) home(t *hashed, keys []uint64) bool {
 	slots, mask := t.slots, uint64(len(t.slots)-1)
 	shard, of, width := uint64(t.shard), uint64(t.of), uint64(t.Bits)
 	if width == 0 {
@@ -74,7 +74,7 @@ func (g *group) home(t *table, keys []uint64) bool {
 
 // resolve follows the keys to the slot that has their bits of the hash, or to
 // an empty one.
-func (g *group) resolve(t *table, rows []uint32) {
+func (g *group) resolve(t *hashed, rows []uint32) {
 	slots, mask := t.slots, uint32(len(t.slots)-1)
 	rows = rows[:min(len(rows), ahead)]
 	for i := range rows {
@@ -89,7 +89,7 @@ func (g *group) resolve(t *table, rows []uint32) {
 
 // differ tells whether a row has not the key that its slot's half of the hash
 // has promised.
-func (t *table) differ(keys []uint64, rows []uint32) bool {
+func (t *hashed) differ(keys []uint64, rows []uint32) bool {
 	if t.rows.N == 0 {
 		return false
 	}
@@ -109,7 +109,7 @@ func (t *table) differ(keys []uint64, rows []uint32) bool {
 
 // correct looks up again the keys whose half of the hash is that of another key
 // on their way, which is one in some 2^32 / S.
-func (t *table) correct(keys []uint64, rows []uint32) {
+func (t *hashed) correct(keys []uint64, rows []uint32) {
 	for i, row := range rows {
 		if row != optimizer.None && t.rows.Key(row) != keys[i] {
 			rows[i] = t.findSlowly(keys[i])
@@ -117,48 +117,31 @@ func (t *table) correct(keys []uint64, rows []uint32) {
 	}
 }
 
-// recall is find, if rows are what an earlier find of the same keys has found.
-// Where there was no row it searches again.
-func (t *table) recall(keys []uint64, rows []uint32) int {
-	if t.rows.N == 0 {
-		return t.find(keys, rows)
+// recall searches again where there was no row. A row that was found stays where
+// it is.
+func (t *hashed) recall(keys []uint64, rows []uint32) {
+	if len(t.again) < len(keys) {
+		t.again = make([]uint32, len(keys)+len(keys)/4)
 	}
-	lost := t.lost(keys, rows)
-	var some [ahead]uint64
-	var found [ahead]uint32
-	for len(lost) > 0 {
-		n := min(ahead, len(lost))
-		for i, at := range lost[:n] {
-			some[i] = keys[at]
-		}
-		var g group
-		if bad := g.find(t, some[:n], found[:n]); bad >= 0 {
-			return int(lost[bad])
-		}
-		for i, at := range lost[:n] {
-			rows[at] = found[i]
-		}
-		lost = lost[n:]
-	}
-	return -1
-}
-
-// lost returns the places of the keys that are not those of the rows. The result
-// is valid until the next call.
-func (t *table) lost(keys []uint64, rows []uint32) []uint32 {
-	if len(t.missing) < len(keys) {
-		t.missing = make([]uint32, len(keys)+len(keys)/4)
-	}
-	missing, n := t.missing[:len(keys)], uint64(0)
-	blocks, shift, stride, inBlock := t.rows.Blocks, t.rows.Shift&31, t.rows.Stride, uint32(1)<<t.rows.Shift-1
-	last := uint32(t.rows.N - 1)
+	again, n := t.again[:len(keys)], uint32(0)
 	rows = rows[:len(keys)]
 	for i, row := range rows {
-		at := min(row, last)
-		differ := optimizer.KeyOf(blocks[at>>shift][int(at&inBlock)*stride:]) ^ keys[i]
-		differ |= uint64(row - at) // no row: it need not be loaded to know
-		missing[n] = uint32(i)
-		n += (differ | -differ) >> 63
+		again[n] = uint32(i)
+		_, exists := bits.Sub32(row, optimizer.None, 0)
+		n += 1 - exists
 	}
-	return missing[:n]
+	var g group
+	var some [ahead]uint64
+	var found [ahead]uint32
+	for again = again[:n]; len(again) > 0; {
+		n := min(ahead, len(again))
+		for i, at := range again[:n] {
+			some[i] = keys[at]
+		}
+		g.find(t, some[:n], found[:n])
+		for i, at := range again[:n] {
+			rows[at] = found[i]
+		}
+		again = again[n:]
+	}
 }

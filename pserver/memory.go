@@ -75,7 +75,7 @@ func (s *Shard) grow(p *wire.PushData) (reserved int64, err error) {
 	rows := s.rows
 	for i := range p.Sparse {
 		v := &p.Sparse[i]
-		reserved += s.content.tables[v.Param].growth(rows[:len(v.Keys)])
+		reserved += s.content.tables[v.Param].index.growth(rows[:len(v.Keys)])
 		rows = rows[len(v.Keys):]
 	}
 	return reserved, s.memory.reserve(reserved)
@@ -85,7 +85,7 @@ func (s *Shard) grow(p *wire.PushData) (reserved int64, err error) {
 // is what was reserved for that. It is called under the shard's lock.
 func (s *Shard) account(reserved int64) {
 	bytes := int64(0)
-	if !s.released {
+	if !s.released && !errors.Is(s.broken, ErrBlank) {
 		bytes = s.bytes()
 	}
 	if change := bytes - s.accounted - reserved; change != 0 {
@@ -99,12 +99,12 @@ func (s *Shard) bytes() int64 {
 	n := int64(0)
 	for i := range s.params {
 		if t := s.content.tables[i]; t != nil {
-			n += t.bytes()
+			n += t.index.bytes()
 		} else {
 			n += s.content.dense[i].words * 4
 		}
 	}
-	return n
+	return n + placesOf(s.params)
 }
 
 // Release takes the shard out of the account, for good: nobody uses it any more.
@@ -115,9 +115,7 @@ func (s *Shard) Release() {
 	s.account(0)
 }
 
-// growth is at most how many bytes the table will take more when the rows that
-// are missing among rows have been made.
-func (t *table) growth(rows []uint32) int64 {
+func (t *hashed) growth(rows []uint32) int64 {
 	missing := 0
 	for _, row := range rows {
 		if row == optimizer.None {
@@ -131,8 +129,12 @@ func (t *table) growth(rows []uint32) int64 {
 	return t.rows.Growth(missing) + t.slotGrowth(missing) + 8*int64(touched)
 }
 
+func (t *hashed) bytes() int64 {
+	return t.rows.Bytes() + int64(len(t.slots)+len(t.next))*4 + int64(len(t.touched))*8
+}
+
 // slotGrowth is what reserve will allocate for so many more rows.
-func (t *table) slotGrowth(more int) int64 {
+func (t *hashed) slotGrowth(more int) int64 {
 	n := len(t.slots)
 	switch rows := t.rows.N + more; {
 	case rows > n/4*3:
@@ -143,16 +145,35 @@ func (t *table) slotGrowth(more int) int64 {
 	return 0
 }
 
-// MemoryOf is what a shard takes before it has any rows: its dense parameters, and
-// the beginning of its tables.
-func MemoryOf(p job.Parameters, shard int) (int64, error) {
+// placesOf is the memory of the places of flat tables, which those of one key space
+// share.
+func placesOf(list []*parameter) (n int64) {
+	var seen [33]bool
+	for _, p := range list {
+		if p.flat && !seen[p.Bits] {
+			seen[p.Bits] = true
+			n += placesBytes(p.Bits)
+		}
+	}
+	return n
+}
+
+// MemoryOf is what a shard takes before it has any rows: its dense parameters, its
+// flat tables, which do not grow, and the beginning of the others. Of flat tables
+// it is a bound. limit is the process's memory limit, 0 for none.
+func MemoryOf(p job.Parameters, shard int, limit int64) (int64, error) {
 	list, err := newParameters(p, shard)
 	if err != nil {
 		return 0, fmt.Errorf("memory of a shard: %w", err)
 	}
-	n := int64(0)
+	chooseFlat(list, limit)
+	n := placesOf(list)
 	for _, q := range list {
-		if q.Sparse {
+		switch {
+		case q.flat:
+			n += q.flatAtMost()
+			continue
+		case q.Sparse:
 			n += 4 * firstSlots
 			continue
 		}

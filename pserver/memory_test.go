@@ -34,7 +34,7 @@ func TestMemoryIsExact(t *testing.T) {
 	}
 	require.Equal(t, sum(), m.Used())
 	for i, s := range shards {
-		fresh, err := MemoryOf(testParameters(2), i)
+		fresh, err := MemoryOf(testParameters(2), i, 0)
 		require.NoError(t, err)
 		require.Equal(t, s.Stats().Bytes, fresh)
 	}

@@ -28,6 +28,10 @@ type parameter struct {
 	elements int64
 	blocks   []uint32
 	place    []int32
+
+	// flat tells that the table is flat; places are those of its keys.
+	flat   bool
+	places *places
 }
 
 func newParameters(p job.Parameters, shard int) ([]*parameter, error) {

@@ -1,6 +1,7 @@
 package pserver
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,42 +23,55 @@ func TestRecent(t *testing.T) {
 	t.Parallel()
 	var r recent
 	a, b := from(100, 50), from(200, 50)
+	rows := make([]uint32, maxPulled)
 	for i, keys := range [][]uint64{a, b, a} {
-		r.room(keys)[0] = uint32(i)
+		rows[0] = uint32(i)
+		r.keep(keys, rows[:len(keys)])
 	}
-	require.Equal(t, uint32(0), r.take(a)[0], "the oldest first")
-	require.Equal(t, uint32(2), r.take(a)[0])
-	require.Nil(t, r.take(a), "each is taken once")
-	require.Nil(t, r.take(b[:49]))
-	require.Nil(t, r.take(nil))
-	require.Equal(t, uint32(1), r.take(b)[0])
+	take := func(keys []uint64, want uint32) {
+		t.Helper()
+		require.True(t, r.take(keys, rows))
+		require.Equal(t, want, rows[0])
+	}
+	take(a, 0) // the oldest first
+	take(a, 2)
+	require.False(t, r.take(a, rows), "each is taken once")
+	require.False(t, r.take(b[:49], rows))
+	require.False(t, r.take(nil, rows))
+	other := slices.Clone(b)
+	other[20]++
+	require.False(t, r.take(other, rows), "one key is another")
+	take(b, 1)
 	require.Empty(t, r.open)
 
-	require.Nil(t, r.room(from(0, ahead-1)), "too small")
-	require.Nil(t, r.room(from(0, maxPulled)), "too large")
-	require.Nil(t, r.room(nil))
+	r.keep(from(0, ahead-1), rows[:ahead-1]) // too small
+	r.keep(from(0, maxPulled), rows)         // too large
+	r.keep(nil, nil)
+	require.Empty(t, r.open)
 }
 
 // Pulls that no push follows are forgotten in the end.
 func TestRecentIsBounded(t *testing.T) {
 	t.Parallel()
 	var r recent
+	rows := make([]uint32, maxPulled)
 	for i := range 10 * maxPulls {
-		require.NotNil(t, r.room(from(uint64(i)*1000, ahead+i%10)))
+		r.keep(from(uint64(i)*1000, ahead+i%10), rows[:ahead+i%10])
 	}
 	require.Len(t, r.open, maxPulls)
-	require.Nil(t, r.take(from(0, ahead)))
+	require.False(t, r.take(from(0, ahead), rows))
 	for range 5 {
 		for _, n := range []int{maxPulled / 2, maxPulled / 4, 100, maxPulled / 3} {
 			keys := from(7, n)
-			require.Len(t, r.room(keys), n)
+			r.keep(keys, rows[:n])
 			size := 0
 			for _, p := range append(r.open, r.spare...) {
-				size += cap(p.rows)
+				require.Equal(t, cap(p.keys), cap(p.rows))
+				size += cap(p.keys)
 			}
 			require.Equal(t, size, r.size)
 			require.LessOrEqual(t, size, maxPulled)
-			require.Len(t, r.take(keys), n)
+			require.True(t, r.take(keys, rows))
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // memory. So they are sorted first, runs of them, by the part of the index where
 // their home slots are: a part stays in the second cache while its rows enter.
 type reindexer struct {
-	table *table
+	table *hashed
 	// hashes are those of the run's rows; sorted has for each row its hash (upper
 	// half) and its number plus one, part by part.
 	hashes []uint32
@@ -30,7 +30,7 @@ const (
 
 // loaded makes the index of the rows that load has added, and checks that each
 // belongs here and comes once.
-func (t *table) loaded() error {
+func (t *hashed) loaded() error {
 	t.slots, t.touched = make([]uint32, slotsFor(t.rows.N)), make([]uint64, (t.rows.N+63)/64)
 	hugepage.Advise(t.slots)
 	run := min(reindexed, t.rows.N)

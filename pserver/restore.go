@@ -61,7 +61,7 @@ func (t *tenure) restore(ctx context.Context, h *held) error {
 	}
 	h.mu.Unlock()
 	t.metrics.restored(source, took)
-	t.logOf(h).WithFields(logrus.Fields{"source": source, "seconds": took.Seconds()}).Info("serving the shard")
+	t.logOf(h).WithFields(logrus.Fields{"source": source, "seconds": took.Seconds(), "flat": h.core.Flat()}).Info("serving the shard")
 	h.orphans = true // of whoever had the shard before
 	return nil
 }

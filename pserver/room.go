@@ -90,20 +90,21 @@ func (t *tenure) affordable(ctx context.Context, shards []int) ([]int, error) {
 }
 
 // need is what a shard will take in memory: what its newest checkpoint says, or its
-// file's size, or what a new shard takes.
+// file's size, and no less than what a new shard takes.
 func (t *tenure) need(ctx context.Context, shard int) (int64, error) {
 	metas, _, err := checkpoint.List(ctx, t.cfg.Store, shard)
 	if err != nil {
 		return 0, err
 	}
-	if len(metas) == 0 {
-		return MemoryOf(t.job.Parameters, shard)
+	least, err := MemoryOf(t.job.Parameters, shard, t.memory.limit)
+	if err != nil || len(metas) == 0 {
+		return least, err
 	}
 	var s ledger.Summary
 	if err := json.Unmarshal(metas[0].Ledger, &s); err != nil {
-		return metas[0].Size, nil //nolint:nilerr // the load will say so
+		return max(least, metas[0].Size), nil //nolint:nilerr // the load will say so
 	}
-	return cmp.Or(s.Memory, metas[0].Size), nil
+	return max(least, cmp.Or(s.Memory, metas[0].Size)), nil
 }
 
 // roomAt asks a pserver with a memory limit how much of it is left, in bytes.

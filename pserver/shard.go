@@ -87,6 +87,12 @@ func NewShard(p job.Parameters, shard, lanes int, o ShardOptions) (*Shard, error
 	if err != nil {
 		return nil, fmt.Errorf("make shard: %w", err)
 	}
+	limit := int64(0)
+	if o.Memory != nil {
+		limit = o.Memory.limit
+	}
+	chooseFlat(list, limit)
+	number(list)
 	s := &Shard{
 		number: shard, lanes: lanes, job: p, params: list,
 		policy: o.Policy, stage: o.Stage, memory: o.Memory, staged: map[uint64]*stagedPush{},
@@ -117,6 +123,7 @@ func (s *Shard) Fill() {
 	if errors.Is(s.broken, ErrBlank) {
 		s.content.fill()
 		s.broken = nil
+		s.account(0)
 	}
 }
 
@@ -139,6 +146,11 @@ func (s *Shard) newContent() *content {
 // fill gives the dense parameters their initial values; rows get theirs when they
 // are made.
 func (c *content) fill() {
+	for _, t := range c.tables {
+		if t != nil {
+			t.index.allocate()
+		}
+	}
 	for _, d := range c.dense {
 		if d != nil {
 			d.fill()

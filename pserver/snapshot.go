@@ -90,8 +90,8 @@ func (s *Shard) cut(lock sync.Locker) (*Cut, error) {
 // mark begins the cut of a parameter, and counts its words.
 func (c *content) mark(parameter int) (words int64) {
 	if t := c.tables[parameter]; t != nil {
-		t.cut = newTableCut(&t.rows)
-		return int64(t.rows.N) * int64(t.rows.Stride)
+		t.cut = newTableCut(t)
+		return int64(t.rows.N) * int64(t.rows.Words())
 	}
 	d := c.dense[parameter]
 	d.cut = &denseCut{blocks: d.at}
@@ -141,17 +141,17 @@ func (c *Cut) WriteTo(emit func(section string, data []byte) error) error {
 	if err := emitGob(emit, sectionLedger, &c.ledger); err != nil {
 		return err
 	}
-	buffer := make([]float32, 0, c.largest())
+	r := taken{words: make([]float32, 0, c.largest())}
 	for i, p := range c.params {
 		section := sectionOf(p)
-		for {
+		for more := true; more; {
 			// Whoever takes the lock late in his share of a processor may lose the
 			// processor while he holds it, and keep pushes waiting for a whole share
 			// of everybody else.
 			runtime.Gosched()
-			words := c.take(i, buffer)
-			if len(words) == 0 {
-				break
+			var words []float32
+			if words, more = c.take(i, &r); len(words) == 0 {
+				continue
 			}
 			if err := emitWords(emit, section, words); err != nil {
 				return err
@@ -174,31 +174,31 @@ func (c *Cut) largest() (words int) {
 	return words
 }
 
-// take returns the next words of a parameter, and none at the end.
-func (c *Cut) take(parameter int, buffer []float32) []float32 {
+// take returns the next words of a parameter, which may be none, and whether there
+// are more. r is memory for them.
+func (c *Cut) take(parameter int, r *taken) (words []float32, more bool) {
 	if t := c.content.tables[parameter]; t != nil {
-		words, was := c.takeRows(t, buffer)
-		was.restore(words, &t.rows)
-		return words
+		cut := c.takeRows(t, r)
+		return cut.restore(r), len(r.words) > 0
 	}
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	d := c.content.dense[parameter]
-	words := d.cut.take(buffer)
+	words = d.cut.take(r.words)
 	if len(words) == 0 {
 		d.cut = nil
 	}
-	return words
+	return words, len(words) > 0
 }
 
-func (c *Cut) takeRows(t *table, buffer []float32) ([]float32, *changed) {
+func (c *Cut) takeRows(t *table, r *taken) *tableCut {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	words, was := t.cut.take(buffer)
-	if len(words) == 0 {
+	cut := t.cut
+	if cut.take(r); len(r.words) == 0 {
 		t.cut = nil
 	}
-	return words, was
+	return cut
 }
 
 func emitGob(emit func(string, []byte) error, section string, v any) error {

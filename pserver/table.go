@@ -2,53 +2,88 @@ package pserver
 
 import (
 	"fmt"
+	"slices"
 
 	"starfish/internal/wire"
 	"starfish/pserver/optimizer"
 )
 
 // table is one sparse parameter's rows on a shard, and the index that finds
-// them. The key lies in the row, beside the weights, so a lookup costs two cache
-// misses, one for the slot and one for the row.
+// them.
 type table struct {
 	*parameter
-	rows optimizer.Rows
-	index
+	rows  optimizer.Rows
+	index index
 	// touched has a bit for each row, all zero between pushes.
 	touched []uint64
-	// recent has the rows of the last pulls, missing is scratch of recall.
-	recent  recent
-	missing []uint32
+	// recent has the rows of the last pulls.
+	recent recent
 	// mark is the number of the last push that named the table.
 	mark uint64
 	// cut is not nil while a cut has not read all of its rows.
 	cut *tableCut
 }
 
-func newTable(p *parameter) *table {
-	return &table{
-		parameter: p,
-		rows:      optimizer.NewRows(p.Dim, p.opt.Words(p.Dim)),
-		index:     index{slots: make([]uint32, firstSlots)},
-	}
+// index leads from keys to rows. There are two kinds: hashed, for any keys, and
+// flat, for those of a small key space. Both give the same bits, and read each
+// other's checkpoints.
+type index interface {
+	// find writes the row number of each key. Of a key without a row this is None,
+	// or the row that it would have. It returns the index of the first key that has
+	// no place on this shard, or -1.
+	find(keys []uint64, rows []uint32) int
+	// recall brings up to date what find has said of the same keys before.
+	recall(keys []uint64, rows []uint32)
+	// missing writes None where there is no row.
+	missing(rows []uint32)
+	// create makes the rows that do not exist, and writes their numbers.
+	create(keys []uint64, rows []uint32)
+	// growth is at most how many bytes the table will take more when create has
+	// made what is missing.
+	growth(rows []uint32) int64
+	// bytes is the memory that the table holds.
+	bytes() int64
+	// keys are those of all rows, sorted.
+	keys() []uint64
+	// load adds rows of a checkpoint. They cannot be found before loaded, which is
+	// called once, also if there are none. Their errors are of ErrCorrupt.
+	load(rows []byte) error
+	loaded() error
+	// allocate makes the memory of what has no rows yet.
+	allocate()
 }
 
-// pulled finds the rows of a pull, and remembers them for the push to come.
-func (t *table) pulled(keys []uint64, rows []uint32) error {
-	bad := t.find(keys, rows)
-	if bad < 0 {
-		copy(t.recent.room(keys), rows)
+func newTable(p *parameter) *table {
+	t := &table{parameter: p}
+	if p.flat {
+		t.index = newFlat(t)
+	} else {
+		t.index = newHashed(t)
 	}
-	return t.misplaced(keys, bad)
+	return t
+}
+
+// pulled finds the rows of a pull, None where there is none, and remembers them
+// for the push to come. Where a row's initial values are zeros, a row of zeros
+// may stand for none.
+func (t *table) pulled(keys []uint64, rows []uint32) error {
+	if bad := t.index.find(keys, rows); bad >= 0 {
+		return t.misplaced(keys, bad)
+	}
+	t.recent.keep(keys, rows)
+	if !t.zeros() {
+		t.index.missing(rows)
+	}
+	return nil
 }
 
 // pushed finds the rows of a push.
 func (t *table) pushed(keys []uint64, rows []uint32) error {
-	if found := t.recent.take(keys); found != nil {
-		copy(rows, found)
-		return t.misplaced(keys, t.recall(keys, rows))
+	if t.recent.take(keys, rows) {
+		t.index.recall(keys, rows)
+		return nil
 	}
-	return t.misplaced(keys, t.find(keys, rows))
+	return t.misplaced(keys, t.index.find(keys, rows))
 }
 
 // misplaced is the error of a find that has refused a key, if it has.
@@ -74,45 +109,14 @@ func (t *table) check(v *wire.SparseRows, rows []uint32) (optimizer.Fault, error
 	return t.opt.Check(v.Values), nil
 }
 
-// create makes the rows that find did not find.
-func (t *table) create(keys []uint64, rows []uint32) {
-	missing := 0
-	for _, row := range rows {
-		if row == optimizer.None {
-			missing++
-		}
-	}
-	if missing == 0 {
-		return
-	}
-	t.reserve(missing)
-	for i, row := range rows {
-		if row == optimizer.None {
-			rows[i] = t.add(keys[i])
-		}
-	}
-}
-
-// add returns the key's row, made if there is none. There must be room.
-func (t *table) add(key uint64) uint32 {
-	row := uint32(t.rows.N)
-	if other := t.enter(t.slots, key, row); other != row {
-		return other
-	}
-	_, words := t.rows.Add(key)
-	t.init.Row(t.rows.Weights(words), key)
-	t.opt.Init(t.rows.Weights(words), t.rows.State(words))
-	if int(row)>>6 == len(t.touched) {
-		t.touched = append(t.touched, 0)
-	}
-	return row
-}
-
 // apply updates rows that have been checked and found. It returns the key of
 // the first row that became non-finite.
 func (t *table) apply(v *wire.SparseRows, rows []uint32, now moment) (key uint64, bad bool) {
-	t.create(v.Keys, rows)
-	grad := v.Values
+	if t.cut != nil {
+		t.cut.keep(rows)
+	}
+	t.index.create(v.Keys, rows)
+	found, grad := rows, v.Values
 	if !t.opt.Additive() && t.repeats(rows) {
 		rows, grad = t.merge(rows, grad)
 	}
@@ -120,11 +124,8 @@ func (t *table) apply(v *wire.SparseRows, rows []uint32, now moment) (key uint64
 	if norm := t.Optimizer.ClipNorm; norm > 0 {
 		step = step.Clipped(norm, optimizer.Squares(grad))
 	}
-	if t.cut != nil {
-		t.cut.keep(rows)
-	}
 	if i := t.opt.Rows(&t.rows, rows, grad, step); i >= 0 {
-		return t.rows.Key(rows[i]), true
+		return v.Keys[slices.Index(found, rows[i])], true
 	}
 	return 0, false
 }
@@ -175,9 +176,4 @@ func (t *table) read(dst []float32, keys []uint64, rows []uint32) []float32 {
 	}
 	t.opt.ReadRows(dst[:len(rows)*dim], &t.rows, rows)
 	return dst[len(rows)*dim:]
-}
-
-// bytes is the memory that the table holds.
-func (t *table) bytes() int64 {
-	return t.rows.Bytes() + int64(len(t.slots)+len(t.next))*4 + int64(len(t.touched))*8
 }

@@ -10,8 +10,8 @@ const Size = 2 << 20
 
 // Advise asks for large pages under x, before it is first written. It is a wish:
 // nothing happens where the system has no such pages, or x is smaller than one.
-func Advise[T uint32 | float32](x []T) {
-	const word = 4
+func Advise[T uint32 | uint64 | float32](x []T) {
+	word := int(unsafe.Sizeof(*new(T)))
 	if len(x)*word < Size {
 		return
 	}

@@ -71,7 +71,7 @@ func (o adagrad) Rows(t *Rows, rows []uint32, grad []float32, step Step) int {
 	bad := -1
 	dim := t.Dim
 	for i, row := range rows {
-		words := t.Row(row)[head:]
+		words := t.Content(t.Row(row))
 		if o.Dense(words[:dim], words[dim:], grad[i*dim:(i+1)*dim], step) >= 0 && bad < 0 {
 			bad = i
 		}
@@ -79,30 +79,19 @@ func (o adagrad) Rows(t *Rows, rows []uint32, grad []float32, step Step) int {
 	return bad
 }
 
-// rows1 is Rows for a dim of 1, the case of linear models: the loop over rows
-// is the loop over weights.
+// rows1 is Rows for a dim of 1, the case of linear models: rows are gathered, so
+// that their misses overlap, updated as a block is, and put back.
 func (o adagrad) rows1(t *Rows, rows []uint32, grad []float32, step Step) int {
 	bad := -1
-	blocks, shift, stride, mask := t.Blocks, t.Shift&31, t.Stride, uint32(1)<<t.Shift-1
-	rate, epsilon, by := step.Rate, o.epsilon, float32(step.Rate*o.l1)
-	grad = grad[:len(rows)]
-	for i, row := range rows {
-		at := int(row&mask) * stride
-		words := blocks[row>>shift][at+head : at+head+2 : at+head+2]
-		g := o.gradient(grad[i], step.Scale, words[0])
-		a := words[1] + float32(g*g)
-		root := sqrt(a) + epsilon
-		if root == 0 {
-			continue
+	var w, a [gathered]float32
+	for first := 0; first < len(rows); first += gathered {
+		n := min(gathered, len(rows)-first)
+		some := rows[first : first+n]
+		t.gather2(some, w[:n], a[:n])
+		if i := o.Dense(w[:n], a[:n], grad[first:first+n], step); i >= 0 && bad < 0 {
+			bad = first + i
 		}
-		x := words[0] - float32(rate*g)/root
-		if by != 0 {
-			x = shrink(x, by/root)
-		}
-		words[0], words[1] = x, a
-		if (x-x)+(a-a) != 0 && bad < 0 {
-			bad = i
-		}
+		t.scatter2(some, w[:n], a[:n])
 	}
 	return bad
 }

@@ -83,7 +83,7 @@ func (o ftrl) Rows(t *Rows, rows []uint32, grad []float32, step Step) int {
 	bad := -1
 	dim := t.Dim
 	for i, row := range rows {
-		words := t.Row(row)[head:]
+		words := t.Content(t.Row(row))
 		if o.Dense(words[:dim], words[dim:], grad[i*dim:(i+1)*dim], step) >= 0 && bad < 0 {
 			bad = i
 		}
@@ -94,7 +94,7 @@ func (o ftrl) Rows(t *Rows, rows []uint32, grad []float32, step Step) int {
 // rows1 is Rows for a dim of 1, as that of adagrad.
 func (o ftrl) rows1(t *Rows, rows []uint32, grad []float32, step Step) int {
 	bad := -1
-	blocks, shift, stride, mask := t.Blocks, t.Shift&31, t.Stride, uint32(1)<<t.Shift-1
+	blocks, shift, stride, head, mask := t.Blocks, t.Shift&31, t.Stride, t.head, uint32(1)<<t.Shift-1
 	grad = grad[:len(rows)]
 	for i, row := range rows {
 		at := int(row&mask) * stride

@@ -46,7 +46,7 @@ func (o momentum) Rows(t *Rows, rows []uint32, grad []float32, step Step) int {
 	bad := -1
 	dim := t.Dim
 	for i, row := range rows {
-		words := t.Row(row)[head:]
+		words := t.Content(t.Row(row))
 		if o.Dense(words[:dim], words[dim:], grad[i*dim:(i+1)*dim], step) >= 0 && bad < 0 {
 			bad = i
 		}

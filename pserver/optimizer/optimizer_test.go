@@ -53,11 +53,11 @@ func TestRowsAreDenseRowByRow(t *testing.T) {
 				_, words := table.Add(uint64(i))
 				if name != "count" {
 					for k := range dim {
-						words[head+k] = float32(rng.NormFloat64())
+						words[keyWords+k] = float32(rng.NormFloat64())
 					}
 				}
 				o.Init(table.Weights(words), table.State(words))
-				want[i] = append([]float32(nil), words[head:]...)
+				want[i] = append([]float32(nil), words[keyWords:]...)
 			}
 			for range 5 {
 				rows := []uint32{7, 0, 3, 8}
@@ -74,7 +74,7 @@ func TestRowsAreDenseRowByRow(t *testing.T) {
 				}
 			}
 			for i := range want {
-				require.Equal(t, want[i], table.Row(uint32(i))[head:], "%s, dim %d, row %d", name, dim, i)
+				require.Equal(t, want[i], table.Row(uint32(i))[keyWords:], "%s, dim %d, row %d", name, dim, i)
 				require.Equal(t, uint64(i), table.Key(uint32(i)))
 			}
 		}
@@ -181,7 +181,7 @@ func TestCountIsExact(t *testing.T) {
 
 	// From a counter whose halves are the bits of NaN.
 	words := table.Row(row)
-	words[head], words[head+1] = math.Float32frombits(0x7fa00000), math.Float32frombits(0xffb00001)
+	words[keyWords], words[keyWords+1] = math.Float32frombits(0x7fa00000), math.Float32frombits(0xffb00001)
 	add(2, 3)
 	require.Equal(t, []uint64{18424226082008858630}, counted())
 	got := []float32{0}

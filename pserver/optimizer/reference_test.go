@@ -150,9 +150,9 @@ func TestRowsAgainstReference(t *testing.T) {
 					_, words := table.Add(uint64(i))
 					for k := range dim {
 						if i%3 > 0 {
-							words[head+k] = float32(rng.NormFloat64())
+							words[keyWords+k] = float32(rng.NormFloat64())
 						}
-						ref[i*dim+k] = newReference(s, float64(words[head+k]))
+						ref[i*dim+k] = newReference(s, float64(words[keyWords+k]))
 					}
 					o.Init(table.Weights(words), table.State(words))
 				}

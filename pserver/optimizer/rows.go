@@ -2,6 +2,7 @@ package optimizer
 
 import (
 	"math"
+	"math/bits"
 
 	"starfish/internal/hugepage"
 )
@@ -9,8 +10,9 @@ import (
 // None is the number of a row that does not exist.
 const None = math.MaxUint32
 
-// head is the number of words before a row's weights: the key's two halves.
-const head = 2
+// keyWords is the number of words before a row's weights where the row has its
+// key: the key's two halves.
+const keyWords = 2
 
 // blockWords is the size of a block of rows, 64 KiB, if a row is not larger.
 const blockWords = 64 << 10 / 4
@@ -30,26 +32,43 @@ const (
 // cache. Words are float32; the key's halves, and the counters of count, are
 // bit patterns that are only ever moved, never calculated with. Rows lie in
 // blocks, in the order of their creation, and never move.
+//
+// A flat table's rows (NewFlat) have no key: a row's number is its place, which
+// follows from the key. All places are one block.
 type Rows struct {
 	// Blocks of 1<<Shift rows of Stride words each. The last one is partly used.
 	Blocks [][]float32
 	Shift  uint
 	Stride int
 	Dim    int
-	// N is the number of rows.
+	// N is the number of rows. In a flat table their owner counts them.
 	N int
 
+	head int       // words before the weights
 	slab []float32 // memory for the next blocks
 }
 
 // NewRows returns the empty memory for rows of dim weights and so many words
 // of state.
 func NewRows(dim, words int) Rows {
-	r := Rows{Stride: head + dim + words, Dim: dim}
+	r := Rows{Stride: keyWords + dim + words, Dim: dim, head: keyWords}
 	for r.Stride<<(r.Shift+1) <= blockWords {
 		r.Shift++
 	}
 	return r
+}
+
+// NewFlat returns the memory of a flat table with so many places, before
+// Allocate.
+func NewFlat(dim, words, places int) Rows {
+	return Rows{Stride: dim + words, Dim: dim, Shift: uint(bits.Len(uint(places)))}
+}
+
+// Allocate gives a flat table's places their memory, all zero. It has to be
+// called once.
+func (t *Rows) Allocate(places int) {
+	t.Blocks = [][]float32{make([]float32, places*t.Stride)}
+	hugepage.Advise(t.Blocks[0])
 }
 
 // Row returns a row's words.
@@ -58,7 +77,7 @@ func (t *Rows) Row(row uint32) []float32 {
 	return t.Blocks[row>>t.Shift][at : at+t.Stride : at+t.Stride]
 }
 
-// Key returns a row's key.
+// Key returns a row's key. Not of a flat table.
 func (t *Rows) Key(row uint32) uint64 { return KeyOf(t.Row(row)) }
 
 // KeyOf returns the key in a row's first words.
@@ -68,13 +87,25 @@ func KeyOf(row []float32) uint64 {
 }
 
 // Weights and State return the parts of a row.
-func (t *Rows) Weights(row []float32) []float32 { return row[head : head+t.Dim] }
+func (t *Rows) Weights(row []float32) []float32 { return row[t.head : t.head+t.Dim] }
 
 // State returns the words behind the weights.
-func (t *Rows) State(row []float32) []float32 { return row[head+t.Dim:] }
+func (t *Rows) State(row []float32) []float32 { return row[t.head+t.Dim:] }
 
 // Content returns what of a row may change: its weights and state.
-func (t *Rows) Content(row []float32) []float32 { return row[head:] }
+func (t *Rows) Content(row []float32) []float32 { return row[t.head:] }
+
+// Words is the number of words of a row with its key, as in a checkpoint.
+func (t *Rows) Words() int { return keyWords + t.Stride - t.head }
+
+// AppendRow appends a row as it lies in a checkpoint.
+func AppendRow(to []float32, key uint64, content []float32) []float32 {
+	to = append(to, math.Float32frombits(uint32(key)), math.Float32frombits(uint32(key>>32)))
+	return append(to, content...)
+}
+
+// ContentOf is what lies behind the key in a row of a checkpoint.
+func ContentOf(row []float32) []float32 { return row[keyWords:] }
 
 // Add makes a row for the key, zeroed, and returns its number and words. The
 // caller keeps N below None.
@@ -163,17 +194,41 @@ func (plain) ReadRows(dst []float32, t *Rows, rows []uint32) {
 	dim := t.Dim
 	for i, row := range rows {
 		if row != None {
-			copy(dst[i*dim:(i+1)*dim], t.Row(row)[head:])
+			copy(dst[i*dim:(i+1)*dim], t.Content(t.Row(row)))
 		}
 	}
 }
 
 func (t *Rows) read1(dst []float32, rows []uint32) {
-	blocks, shift, stride, mask := t.Blocks, t.Shift&31, t.Stride, uint32(1)<<t.Shift-1
+	blocks, shift, stride, head, mask := t.Blocks, t.Shift&31, t.Stride, t.head, uint32(1)<<t.Shift-1
 	dst = dst[:len(rows)]
 	for i, row := range rows {
 		if row != None {
 			dst[i] = blocks[row>>shift][int(row&mask)*stride+head]
 		}
+	}
+}
+
+// gathered is how many rows are gathered at a time: more than the processor can
+// have misses under way, so few that their lines stay in the first cache.
+const gathered = 128
+
+// gather2 reads the first two words behind the key, of rows that exist.
+func (t *Rows) gather2(rows []uint32, x, y []float32) {
+	blocks, shift, stride, head, mask := t.Blocks, t.Shift&31, t.Stride, t.head, uint32(1)<<t.Shift-1
+	x, y = x[:len(rows)], y[:len(rows)]
+	for i, row := range rows {
+		words := blocks[row>>shift][int(row&mask)*stride+head:]
+		x[i], y[i] = words[0], words[1]
+	}
+}
+
+// scatter2 writes what gather2 reads.
+func (t *Rows) scatter2(rows []uint32, x, y []float32) {
+	blocks, shift, stride, head, mask := t.Blocks, t.Shift&31, t.Stride, t.head, uint32(1)<<t.Shift-1
+	x, y = x[:len(rows)], y[:len(rows)]
+	for i, row := range rows {
+		words := blocks[row>>shift][int(row&mask)*stride+head:]
+		words[0], words[1] = x[i], y[i]
 	}
 }
