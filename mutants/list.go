@@ -309,6 +309,18 @@ func oneWriter() []Mutant {
 			Simulation: true,
 		},
 		{
+			Name: "kept-whoever-was-between", Invariant: 5,
+			Breaks: "a pserver that claims a shard again serves what it has in memory, although another has owned it since",
+			File:   "pserver/claims.go", Old: "if h.generation+1 == generation && h.loaded.Load() {", New: "if h.loaded.Load() {",
+			Package: "./pserver", Run: "TestSuccessor",
+		},
+		{
+			Name: "lost-and-kept-whoever-was-between", Invariant: 5,
+			Breaks: "a pserver without a lease keeps the memory of a shard that another has owned since",
+			File:   "pserver/claims.go", Old: " && v.Shards[shard].Generation == h.generation:", New: ":",
+			Package: "./pserver", Run: "TestSuccessor",
+		},
+		{
 			Name: "guards-go-by-name", Invariant: 5,
 			Breaks: "what a superseded owner of the same name saves is listed",
 			File:   "checkpoint/publish.go", Old: "if o.Incarnation != own.Incarnation || o.Generation != own.Generation {", New: "if o.Name == \"\" {",

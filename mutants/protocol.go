@@ -47,6 +47,12 @@ func protocol() []Mutant {
 			Package: "./etcdqueue", Run: "TestScheduleTranscripts|TestWalk|TestRemove|TestTake",
 		},
 		{
+			Name: "turned-while-chunks-are-open", Invariant: 4,
+			Breaks: "a turn that was decided before a reopen is written after it",
+			File:   "etcdqueue/steward.go", Old: "q.commit(ctx, []store.Cmp{from.Guard()}, guards, puts)", New: "q.commit(ctx, []store.Cmp{}, guards, puts)",
+			Package: "./etcdqueue", Run: "TestScheduleTranscripts",
+		},
+		{
 			Name: "off-the-list-unfinished", Invariant: 4,
 			Breaks: "a reopened pass is forgotten although chunks of it are to be trained",
 			File:   "etcdqueue/turn.go", Old: "s.Reopened = slices.DeleteFunc(slices.Clone(s.Reopened), finished)", New: "s.Reopened = slices.DeleteFunc(slices.Clone(s.Reopened), func(p int) bool { return p < s.Pass || finished(p) })",

@@ -67,6 +67,14 @@ func steps() []Mutant {
 			Package: "./trainer", Run: "TestScheduleCrosswise",
 		},
 		{
+			Name: "calls-are-counted", Invariant: 4,
+			Breaks: "a trainer that repeats its call is taken for another that is missing",
+			File:   file, Old: "\ta := b.note(source, at)\n\ta.pass, a.fault",
+			New: "\tfor id := range b.members {\n\t\tif old := b.arrivals[at.Trainer]; old != nil && old.pending && b.arrivals[id] == nil {\n" +
+				"\t\t\tat.Trainer = id\n\t\t\tbreak\n\t\t}\n\t}\n\ta := b.note(source, at)\n\ta.pass, a.fault",
+			Package: pkg, Run: "TestBarrierWaitsForEveryLiveTrainer",
+		},
+		{
 			Name: "idle-is-said-once", Invariant: 9,
 			Breaks: "an old push of an idle trainer that comes late is waited for",
 			File:   "trainer/turns.go", Old: "idle = idle && p.r.w.stepped()", New: "idle = idle && p.r.w.stepped() && pass < 0",

@@ -90,6 +90,12 @@ func TestBarrierWaitsForEveryLiveTrainer(t *testing.T) {
 	b.arrive(1, 1, batchOf(0, 1, 1))
 	b.arrive(1, 1, batchOf(0, 1, 1))
 	require.Equal(t, "step 1 waits for trainer-2", b.await(1, 1).Reason)
+
+	// Nor is it over another stream.
+	again, err := b.s.Arrive(9, wire.Barrier{Kind: wire.Arrive, Step: 1, Trainer: trainerID(1)}, batchOf(0, 1, 1), b.now, nil)
+	require.NoError(t, err)
+	require.Equal(t, wire.Waiting, again.Code())
+	require.Equal(t, float32(8), b.total())
 }
 
 // The sum is divided by the nominal batch size times the batches of the step,

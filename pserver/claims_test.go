@@ -61,6 +61,7 @@ func TestSuccessor(t *testing.T) {
 		"claimed again, one between":  {h: old, by: "me", generation: 6},
 		"claimed again, not loaded":   {h: raw, by: "me", generation: 5},
 		"mine again, one between":     {h: mine, by: "me", generation: 6},
+		"of another registration":     {h: old, by: "me", generation: 4},
 	} {
 		v := membership.View{Revision: 1, Shards: []membership.Owner{{Incarnation: c.by, Generation: c.generation}}}
 		next := now.successor(v, 0, c.h)

@@ -36,19 +36,21 @@ type ShardStatus struct {
 	Shard      int   `json:"shard"`
 	Generation int64 `json:"generation"`
 	// Serving: trainers are answered. Doing says what its keeper does.
-	Serving    bool    `json:"serving"`
-	Doing      string  `json:"doing"`
-	Batches    int64   `json:"batches"`
-	Skipped    int64   `json:"skipped"`
-	Duplicates int64   `json:"duplicates"`
-	Lost       int64   `json:"lost"`
-	Losses     int64   `json:"losses"` // restores after which batches were lost
-	Replayed   int64   `json:"replayed"`
-	Records    int64   `json:"records"`
-	Rows       int64   `json:"rows"`
-	Bytes      int64   `json:"bytes"`
-	Passes     int     `json:"passes"` // covered from the first one on
-	Recovered  float64 `json:"recovered_seconds"`
+	Serving    bool   `json:"serving"`
+	Doing      string `json:"doing"`
+	Batches    int64  `json:"batches"`
+	Skipped    int64  `json:"skipped"`
+	Duplicates int64  `json:"duplicates"`
+	Lost       int64  `json:"lost"`
+	Losses     int64  `json:"losses"` // restores after which batches were lost
+	Replayed   int64  `json:"replayed"`
+	Records    int64  `json:"records"`
+	Rows       int64  `json:"rows"`
+	Bytes      int64  `json:"bytes"`
+	Passes     int    `json:"passes"` // covered from the first one on
+	// InFlight is how many chunks have batches here and are not finished.
+	InFlight  int     `json:"in_flight"`
+	Recovered float64 `json:"recovered_seconds"`
 	// HandOvers is how often the shard was handed over by a living owner,
 	// HandOverSeconds for how long it was not served in all of them.
 	HandOvers       int64   `json:"handovers"`
@@ -113,6 +115,7 @@ func (s *Server) shardStatus(h *held) ShardStatus {
 	st.Batches, st.Skipped, st.Lost, st.Records = c.Total.Batches, c.Total.Skipped, c.Total.Lost, c.Total.Records
 	st.Losses = c.Summary.Losses
 	st.Duplicates, st.Replayed, st.Passes = c.Summary.Duplicates, c.Summary.Replayed, c.Summary.Passes
+	st.InFlight = c.Summary.InFlight
 	st.Rows, st.Bytes, st.Barrier = c.Rows, c.Bytes, c.Barrier
 	return st
 }

@@ -12,6 +12,7 @@ import (
 type metrics struct {
 	records, batches, voids, chunks, repairs, bad atomic.Int64
 	todo, pending                                 atomic.Int64 // chunks, as the steward sees them
+	unacknowledged                                atomic.Int64
 	loss                                          atomicMean
 }
 
@@ -36,6 +37,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Namespace: "starfish", Subsystem: "trainer", Name: name, Help: help,
 		}, func() float64 { return float64(value.Load()) }))
 	}
+	gauge("unacknowledged_batches", "Batches that were pushed and that not every shard has acknowledged.", &m.unacknowledged)
 	gauge("queue_todo_chunks", "Chunks that wait for a trainer, as the steward sees them; 0 on all other trainers.", &m.todo)
 	gauge("queue_pending_chunks", "Chunks in the hands of trainers, as the steward sees them; 0 on all other trainers.", &m.pending)
 	return m

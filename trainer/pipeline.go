@@ -63,6 +63,7 @@ type pushedItem struct {
 const maxUnacknowledged = 4
 
 func (p *pipeline) run(ctx context.Context, in <-chan *item) error {
+	defer p.r.w.metrics.unacknowledged.Store(0)
 	err := p.work(ctx, in)
 	if err != nil {
 		p.goBack(err)
@@ -154,6 +155,7 @@ func (p *pipeline) send(ctx context.Context, push, pull *item) error {
 	}
 	if push != nil {
 		p.pushed = append(p.pushed, pushedItem{push, call})
+		p.r.w.metrics.unacknowledged.Store(int64(len(p.pushed)))
 	}
 	if pulled != nil {
 		pull.pull = call
@@ -209,6 +211,7 @@ func (p *pipeline) acknowledge(ctx context.Context, upTo *client.Call) error {
 			return err
 		}
 		p.pushed = append(p.pushed[:0], p.pushed[1:]...) // the item is used again
+		p.r.w.metrics.unacknowledged.Store(int64(len(p.pushed)))
 		p.r.acknowledged(s.it)
 	}
 	return nil

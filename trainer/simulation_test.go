@@ -54,8 +54,9 @@ func TestSimulation(t *testing.T) {
 				p, list := newSimulation(newCluster(t, file, ""), seed)
 				stop := p.draw(seed, list)
 				defer stop()
-				p.guard()
+				w := p.guard()
 				p.run(list)
+				require.NoError(t, w.bounds(true))
 				require.Equal(t, etcdqueue.PhaseComplete, p.state().Phase)
 				p.exact(n, seen)
 				for kind, times := range p.struck {

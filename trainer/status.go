@@ -19,6 +19,9 @@ type Status struct {
 	Records int64  `json:"records"`
 	Batches int64  `json:"batches"`
 	Voids   int64  `json:"void_batches"`
+	// Unacknowledged were pushed, and not every shard has answered; in jobs whose
+	// trainers keep step none is counted.
+	Unacknowledged int64 `json:"unacknowledged_batches"`
 	// Bad records were left out, within what the spec allows a chunk.
 	Bad     int64 `json:"bad_records"`
 	Repairs int64 `json:"repairs"`
@@ -58,7 +61,7 @@ func (t *Trainer) Status() Status {
 	s := Status{
 		Job: t.cfg.Job, Name: t.cfg.Name, Incarnation: incarnation, Steward: steward, Waiting: starting,
 		Records: t.metrics.records.Load(), Batches: t.metrics.batches.Load(),
-		Voids: t.metrics.voids.Load(), Bad: t.metrics.bad.Load(), Repairs: t.metrics.repairs.Load(), Loss: t.metrics.loss.mean(),
+		Voids: t.metrics.voids.Load(), Unacknowledged: t.metrics.unacknowledged.Load(), Bad: t.metrics.bad.Load(), Repairs: t.metrics.repairs.Load(), Loss: t.metrics.loss.mean(),
 		Chunks: []etcdqueue.Task{},
 	}
 	if w != nil {

@@ -36,14 +36,17 @@ type watchdog struct {
 	job     job.Job
 	servers []*pserver.Server
 	lanes   map[string]etcdqueue.Lane
+	moved   time.Time       // when the job has made progress last
+	trained map[string]bool // the incarnations of trainers that were registered
 }
 
 // guard sets a watchdog on the job, before it is created.
-func (p *plague) guard() {
-	w := &watchdog{plague: p, began: time.Now(), neglected: map[string]time.Time{}, lanes: map[string]etcdqueue.Lane{}}
+func (p *plague) guard() *watchdog {
+	w := &watchdog{plague: p, began: time.Now(), neglected: map[string]time.Time{}, lanes: map[string]etcdqueue.Lane{}, moved: time.Now(), trained: map[string]bool{}}
 	p.served = w.serves
 	p.store.Observe(w.see)
 	p.watchdog = w.look
+	return w
 }
 
 // serves notes a pserver.
@@ -84,6 +87,7 @@ func (w *watchdog) judge(events []store.Event) error {
 		return err
 	}
 	for _, e := range events {
+		w.notice(e)
 		var err error
 		switch {
 		case strings.HasPrefix(e.KV.Key, "checkpoints/") && !e.Deleted:
@@ -179,6 +183,9 @@ func (w *watchdog) loads(kv store.KV) error {
 	if stats.Summary.Passes != m.Passes {
 		return fmt.Errorf("it covers %d passes and its record says %d", stats.Summary.Passes, m.Passes)
 	}
+	if n := stats.Summary.InFlight; m.Passes == w.spec.Train.Passes && n > 0 {
+		return fmt.Errorf("it covers every pass, and %d chunks are in flight", n)
+	}
 	for p, parameter := range j.Parameters.List {
 		for r := range s.Export(p) {
 			if parameter.Name == "total" && r.Counts != nil && int64(r.Counts[0]) != stats.Total.Records {
@@ -214,6 +221,12 @@ func (w *watchdog) look() error {
 	w.mu.Lock()
 	wrong := w.wrong
 	w.mu.Unlock()
+	if wrong == nil {
+		wrong = w.bounds(false)
+	}
+	if wrong == nil {
+		wrong = w.idles()
+	}
 	if wrong != nil || time.Since(w.over) < settling {
 		return wrong
 	}

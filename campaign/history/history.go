@@ -62,6 +62,9 @@ type Ownership struct {
 	Generation int64
 }
 
+// Chunks is how many a pass has.
+func (h *History) Chunks() int { return int(h.chunks) }
+
 // State is the record as it is now.
 func (h *History) State() etcdqueue.State { return h.state }
 
