@@ -70,7 +70,7 @@ func steps() []Mutant {
 			Name: "calls-are-counted", Invariant: 4,
 			Breaks: "a trainer that repeats its call is taken for another that is missing",
 			File:   file, Old: "\ta := b.note(source, at)\n\ta.pass, a.fault",
-			New: "\tfor id := range b.members {\n\t\tif old := b.arrivals[at.Trainer]; old != nil && old.pending && b.arrivals[id] == nil {\n" +
+			New: "\tfor id := range b.members {\n\t\tif old := b.arrivals[at.Trainer]; old != nil && old.pending && (b.arrivals[id] == nil || b.arrivals[id].step < at.Step) {\n" +
 				"\t\t\tat.Trainer = id\n\t\t\tbreak\n\t\t}\n\t}\n\ta := b.note(source, at)\n\ta.pass, a.fault",
 			Package: pkg, Run: "TestBarrierWaitsForEveryLiveTrainer",
 		},
