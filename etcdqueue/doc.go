@@ -27,8 +27,9 @@
 // present ones back and is worked out again.
 //
 // The handle of a taker follows the queue's records with one watch, so a take
-// or a report is one request, and waiting (Changed, AwaitTurn) is none. What it
-// follows is a hint only; the comparisons decide. An absent lane is made
+// or a report is one request, and waiting (Changed, AwaitTurn) is none. A taker
+// that has a lane to itself follows less, see scope, or each write would be told
+// to all takers. What it follows is a hint only; the comparisons decide. An absent lane is made
 // anew only with a comparison of the pass's key, which goes away together with
 // the pass's lanes when the floor in `state` is moved above it.
 //

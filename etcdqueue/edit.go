@@ -157,7 +157,7 @@ func (q *Queue) fetch(ctx context.Context, pass int, lanes []int) (*passView, er
 	if v := q.view.passes[pass]; v != nil && v.created == p.created {
 		for _, l := range lanes {
 			if l < len(p.lanes) {
-				v.set(l, p.lanes[l])
+				v.learn(l, p.lanes[l])
 				p.set(l, v.lanes[l])
 			}
 		}
@@ -169,6 +169,7 @@ func (q *Queue) fetch(ctx context.Context, pass int, lanes []int) (*passView, er
 func (q *Queue) learn(a answer) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.unsettleLocked()
 	for _, kv := range a.kvs {
 		if _, err := q.learnLocked(kv, a.revision, !kv.Exists()); err != nil {
 			return err
@@ -184,7 +185,7 @@ func (q *Queue) wrote(lanes map[laneID]Lane, rev int64) {
 	news := false
 	for id, l := range lanes {
 		if p := q.view.passes[id.pass]; p != nil && id.lane < len(p.lanes) {
-			p.set(id.lane, slot{lane: l, rev: rev, seen: rev})
+			p.set(id.lane, slot{lane: l, rev: rev, seen: rev, theirs: p.lanes[id.lane].theirs})
 			news = news || !l.Todo.IsEmpty()
 		}
 	}

@@ -154,7 +154,7 @@ func TestPassesTurnFast(t *testing.T) {
 	}
 	took := time.Since(began) //nolint:forbidigo // a test may look at the clock
 	t.Logf("%.1f ms a pass", took.Seconds()*1000/passes)
-	require.Less(t, took, 20*time.Second)
+	require.Less(t, took, passes*silence/2, "it waits for something")
 	stop()
 	require.ErrorIs(t, group.Wait(), context.Canceled)
 	sum, _, err := steward.Totals(t.Context())

@@ -15,7 +15,8 @@ import (
 // The follower keeps the view close behind the store. It watches one range of
 // keys, from `failed/` to `state`, so that it sees every change of the queue in
 // the store's order; what else lies in between (`owners`, registrations) is
-// rare and skipped. After any break, and after a long silence, it reads again.
+// rare and skipped. While the taker is settled, see scope, it watches two narrow
+// ones instead. After any break, and after a long silence, it reads again.
 const (
 	followFrom = failedPrefix
 	followTo   = stateKey + "\x00"
@@ -54,6 +55,9 @@ func (q *Queue) follow() {
 		if q.ctx.Err() != nil {
 			return
 		}
+		if err == nil {
+			continue
+		}
 		if fatal(err) {
 			q.mu.Lock()
 			q.failLocked(err)
@@ -86,7 +90,8 @@ func (q *Queue) failLocked(err error) {
 	q.wakeLocked(true)
 }
 
-// followOnce reads everything and then follows, until something breaks.
+// followOnce reads everything and then follows what the scope says, until it is
+// time to read again (nil) or something breaks.
 func (q *Queue) followOnce(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -94,27 +99,56 @@ func (q *Queue) followOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	events := q.c.Store.Watch(ctx, followFrom, followTo, rev+1)
+	q.mu.Lock()
+	wide := q.scope == everything
+	q.mu.Unlock()
+	var events, failed <-chan store.WatchResponse
+	if wide {
+		events = q.c.Store.Watch(ctx, followFrom, followTo, rev+1)
+	} else {
+		events = q.c.Store.Watch(ctx, stateKey, "", rev+1)
+		failed = q.c.Store.Watch(ctx, failedPrefix, store.PrefixEnd(failedPrefix), rev+1)
+	}
+	quiet := q.c.Clock.Timer(silence)
+	defer func() { quiet.Stop() }()
 	for {
-		quiet := q.c.Clock.Timer(silence)
+		var r store.WatchResponse
+		ok := true
 		select {
-		case r, ok := <-events:
-			quiet.Stop()
-			if !ok {
-				return errWatchEnded
+		case r, ok = <-events:
+			if ok && r.Err == nil && !wide {
+				return nil // `state` has changed
 			}
-			if r.Err != nil {
-				return r.Err
-			}
-			if err := q.apply(ctx, r); err != nil {
-				return err
-			}
+		case r, ok = <-failed:
 		case <-quiet.C():
-			if _, err := q.load(ctx); err != nil {
-				return err
+			return nil
+		case <-q.rescope:
+			if !q.follows(wide) {
+				return nil
 			}
+			continue
+		}
+		if !ok {
+			return errWatchEnded
+		}
+		if r.Err != nil {
+			return r.Err
+		}
+		if err := q.apply(ctx, r); err != nil {
+			return err
+		}
+		if wide {
+			quiet.Stop()
+			quiet = q.c.Clock.Timer(silence)
 		}
 	}
+}
+
+// follows tells whether the scope is still what it was.
+func (q *Queue) follows(wide bool) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return wide == (q.scope == everything) && q.scope != unsettled
 }
 
 // load reads `state`, the quarantined chunks and the passes that may be taken
@@ -151,6 +185,7 @@ func (q *Queue) load(ctx context.Context) (int64, error) {
 		q.isLoaded = true
 		close(q.loaded)
 	}
+	q.lookedLocked()
 	q.wakeLocked(true)
 	return r.Revision, nil
 }
@@ -207,7 +242,7 @@ func (q *Queue) mergeLocked(p *passView) {
 		return
 	}
 	for i, s := range p.lanes {
-		old.set(i, s)
+		old.learn(i, s)
 	}
 }
 
@@ -297,7 +332,7 @@ func (q *Queue) learnLocked(kv store.KV, at int64, deleted bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return p.set(id.lane, s) && !s.lane.Todo.IsEmpty(), nil
+	return p.learn(id.lane, s) && !s.lane.Todo.IsEmpty(), nil
 }
 
 // wakeLocked wakes everybody who waits for a change.

@@ -24,8 +24,7 @@ type pick struct {
 type wish struct {
 	count int64
 	// peers is the number of takers.
-	peers       int
-	incarnation string
+	peers int
 	// avoid are lanes that others were just seen to write; skip is a number of
 	// ranks to leave to others. Both are 0 but after a conflict.
 	avoid map[int]bool
@@ -60,17 +59,22 @@ func (p *passView) plan(w wish, failed quarantine) []pick {
 }
 
 // planLanes goes through the lanes in the taker's own order and empties one
-// after the other. Lanes in which others work come last.
+// after the other, first the one that it took from last. Lanes in which others
+// work come last.
 func (p *passView) planLanes(w wish, failed quarantine) []pick {
 	var picks []pick
 	want := w.count
-	for _, wanted := range []bool{true, false} {
+	last := func(lane int) bool { return w.avoid[lane] || p.busy(lane) }
+	for _, wanted := range []func(lane int) bool{
+		func(lane int) bool { return lane == p.home && !last(lane) },
+		func(lane int) bool { return lane != p.home && !last(lane) },
+		last,
+	} {
 		for _, lane := range p.turn {
 			if want == 0 || len(picks) == maxTxnLanes {
 				return picks
 			}
-			l := p.lanes[lane].lane
-			if l.Todo.IsEmpty() || (!w.avoid[lane] && !othersIn(l, w.incarnation)) != wanted {
+			if p.lanes[lane].lane.Todo.IsEmpty() || !wanted(lane) {
 				continue
 			}
 			k := p.pickFrom(lane, want, w.skips, failed)

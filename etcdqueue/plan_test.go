@@ -19,7 +19,7 @@ func TestOrderDoesNotDependOnTakeSizes(t *testing.T) {
 		c := Config{
 			Lanes:   rapid.SampledFrom([]int{1, 3, 8, 64}).Draw(rt, "lanes"),
 			Shuffle: rapid.Bool().Draw(rt, "shuffle"),
-			Seed:    rapid.Uint64().Draw(rt, "seed"), Name: "trainer-0",
+			Seed:    rapid.Uint64().Draw(rt, "seed"), Name: "trainer-0", Incarnation: "i",
 		}
 		failed := make(quarantine)
 		for _, chunk := range rapid.SliceOfN(rapid.Int64Range(0, n-1), 0, 5).Draw(rt, "failed") {
@@ -28,7 +28,7 @@ func TestOrderDoesNotDependOnTakeSizes(t *testing.T) {
 		walk := func(size func() int64) (order []int64) {
 			p := newPassView(&c, 3, Manifest{Chunks: n}, 5, 5, c.Lanes)
 			for token := int64(10); p.todo > 0; token++ {
-				picks := p.plan(wish{count: size(), peers: 1, incarnation: "i"}, failed)
+				picks := p.plan(wish{count: size(), peers: 1}, failed)
 				require.NotEmpty(rt, picks)
 				require.LessOrEqual(rt, len(picks), maxTxnLanes)
 				var tasks []Task

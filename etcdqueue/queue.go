@@ -160,6 +160,12 @@ type Queue struct {
 	changed       chan struct{}
 	news, emptyAt uint64
 	takes         takes
+	// scope is what the view follows; rescope tells the follower that it has
+	// changed. waiting counts those who wait for news of any lane.
+	scope   scope
+	rescope chan struct{}
+	waiting int
+	flow    flow
 	// seen is what Requeue saw of each entry, and since when; others is what Take
 	// and Changed saw of those of others.
 	seen, others map[entryID]sighting
@@ -176,7 +182,7 @@ func New(c Config) (*Queue, error) {
 	c.setDefaults()
 	q := &Queue{
 		c: c, turn: make(chan struct{}, 1), done: make(chan struct{}), loaded: make(chan struct{}),
-		changed: make(chan struct{}), takes: newTakes(), seen: make(map[entryID]sighting),
+		changed: make(chan struct{}), rescope: make(chan struct{}, 1), takes: newTakes(), seen: make(map[entryID]sighting),
 		view: view{passes: make(map[int]*passView), failed: make(quarantine)},
 	}
 	q.ctx, q.stop = context.WithCancel(context.Background())

@@ -3,6 +3,7 @@ package etcdqueue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -81,13 +82,19 @@ func (q *Queue) Take(ctx context.Context, max int) ([]Task, error) {
 		return nil, err
 	}
 	defer q.unlock()
-	w := wish{count: int64(max), peers: q.c.Peers(), incarnation: q.c.Incarnation, avoid: make(map[int]bool)}
+	w := wish{count: int64(max), peers: q.c.Peers(), avoid: make(map[int]bool)}
 	failures := 0
 	for attempt := 0; ; attempt++ {
 		if err := q.resolve(ctx); err != nil {
 			return nil, fmt.Errorf("take: %w", err)
 		}
 		p, picks, skipped, tasks, err := q.choose(w)
+		if errors.Is(err, errBehind) {
+			if err := q.widen(ctx); err != nil {
+				return nil, fmt.Errorf("take: %w", err)
+			}
+			continue
+		}
 		if err != nil || len(tasks) > 0 {
 			return tasks, err
 		}
@@ -105,6 +112,10 @@ func (q *Queue) Take(ctx context.Context, max int) ([]Task, error) {
 			return tasks, err
 		}
 		if a.outcome == conflict {
+			// Somebody else works where this taker is: what the others do counts.
+			if err := q.widen(ctx); err != nil {
+				return nil, fmt.Errorf("take: %w", err)
+			}
 			if err := q.pause(ctx, attempt); err != nil {
 				return nil, err
 			}
@@ -126,11 +137,19 @@ func (q *Queue) await(ctx context.Context, cond func() bool, due func() (time.Du
 	if err := q.start(ctx); err != nil {
 		return err
 	}
+	q.mu.Lock()
+	q.waiting++ // so it does not settle
+	q.mu.Unlock()
+	defer func() {
+		q.mu.Lock()
+		q.waiting--
+		q.mu.Unlock()
+	}()
 	for {
 		q.mu.Lock()
-		ok, changed, err := cond(), q.changed, q.fatal
+		ok, changed, err := q.unsettleLocked() && cond(), q.changed, q.fatal
 		wait, timed := time.Duration(0), false
-		if err == nil && !ok {
+		if err == nil && !ok && q.scope == everything {
 			wait, timed = due()
 		}
 		q.mu.Unlock()
@@ -185,6 +204,9 @@ func (q *Queue) choose(w wish) (p *passView, picks []pick, skipped []store.Cmp, 
 				return p.snapshot(picks), picks, p.quarantined(picks, q.view.failed), nil, nil
 			}
 		}
+	}
+	if q.scope != everything {
+		return nil, nil, nil, nil, errBehind
 	}
 	if p, picks := q.overtakeLocked(w); len(picks) > 0 {
 		return p.snapshot(picks), picks, nil, nil, nil
@@ -268,6 +290,7 @@ func (q *Queue) taken(p *passView, picks []pick, skipped []store.Cmp, a answer, 
 		old := p.lanes[k.lane]
 		if v := q.view.passes[p.number]; v != nil && v.created == p.created {
 			v.set(k.lane, slot{lane: q.takeFrom(old, k), rev: a.revision, seen: a.revision})
+			v.home = k.lane
 		}
 		delete(q.takes.doubt, laneID{p.number, k.lane})
 		for position := range k.at.All() {
@@ -279,6 +302,7 @@ func (q *Queue) taken(p *passView, picks []pick, skipped []store.Cmp, a answer, 
 	}
 	q.takes.hand(tasks)
 	q.overtaken(p, picks)
+	q.settleLocked(p, picks, w)
 	if len(tasks) == 0 { // only quarantined chunks were moved
 		q.wakeLocked(false)
 	}

@@ -50,9 +50,9 @@ func TestShare(t *testing.T) {
 // conflict some ranks are left out, but never more than a row of lanes.
 func TestPlanLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
-	c := Config{Name: "a", Shuffle: true}
+	c := Config{Name: "a", Incarnation: "a", Shuffle: true}
 	p := newPassView(&c, 0, Manifest{Chunks: 40}, 1, 1, 4)
-	w := wish{count: 1, peers: 2, incarnation: "a"}
+	w := wish{count: 1, peers: 2}
 	first := p.plan(w, nil)[0].lane
 	l, _ := p.lanes[first].lane.Take(p.lanes[first].lane.Todo.First(1), "b", Holder{"b", 2})
 	p.set(first, slot{lane: l, rev: 2, seen: 2})
@@ -64,7 +64,7 @@ func TestPlanLeavesOthersAlone(t *testing.T) {
 	c.Shuffle = false
 	p = newPassView(&c, 0, Manifest{Chunks: 40}, 1, 1, 4)
 	for skip, lane := range map[int64]int{0: 0, 1: 1, 3: 3, 4: 3, 99: 3} {
-		w := wish{count: 1, peers: 2, incarnation: "a", skip: skip}
+		w := wish{count: 1, peers: 2, skip: skip}
 		require.Equal(t, lane, p.plan(w, nil)[0].lane, "skip %d", skip)
 	}
 }

@@ -23,6 +23,8 @@ type slot struct {
 	// of a take from it: the take's transaction compares rev and happens later
 	// than seen, so whoever takes the same chunk after it sees a larger one.
 	seen int64
+	// theirs: somebody else works in the lane, or did so just now.
+	theirs bool
 }
 
 // passView is a copy of one pass.
@@ -37,6 +39,9 @@ type passView struct {
 	// shuffled pass.
 	turn  []int
 	lanes []slot
+	// home is the lane that this process, incarnation, took from last; -1: none.
+	home        int
+	incarnation string
 	// todo is the number of Todo chunks, open the number of unfinished lanes.
 	todo int64
 	open int
@@ -47,7 +52,7 @@ func newPassView(c *Config, number int, m Manifest, created, seen int64, lanes i
 	p := &passView{
 		number: number, manifest: m, created: created, shuffle: c.Shuffle,
 		order: permute.New(m.Chunks, c.Seed, uint64(number)),
-		lanes: make([]slot, lanes), turn: make([]int, lanes),
+		lanes: make([]slot, lanes), turn: make([]int, lanes), home: -1, incarnation: c.Incarnation,
 	}
 	turn := permute.New(int64(lanes), c.Seed, uint64(number), xxhash.Sum64String(c.Name))
 	for i := range p.lanes {
@@ -71,17 +76,34 @@ func (p *passView) count(l Lane, sign int64) {
 // set puts in what is newer than the copy; false if it is not.
 func (p *passView) set(lane int, s slot) bool {
 	old := &p.lanes[lane]
-	if s.rev < old.rev || s.rev == old.rev && s.seen <= old.seen {
+	if s.rev < old.rev {
 		return false
 	}
 	if s.rev == old.rev {
-		old.seen = s.seen
+		old.seen = max(old.seen, s.seen)
+		old.theirs = old.theirs && s.theirs
 		return false
 	}
 	p.count(old.lane, -1)
 	*old = s
 	p.count(old.lane, 1)
 	return true
+}
+
+// learn is set for a lane as it was read, whoever has written it.
+func (p *passView) learn(lane int, s slot) bool {
+	old := p.lanes[lane]
+	s.theirs = old.theirs
+	if s.rev != old.rev {
+		s.theirs = othersIn(old.lane, p.incarnation) || othersIn(s.lane, p.incarnation)
+	}
+	return p.set(lane, s)
+}
+
+// busy tells whether others work in a lane.
+func (p *passView) busy(lane int) bool {
+	s := p.lanes[lane]
+	return s.theirs || othersIn(s.lane, p.incarnation)
 }
 
 // decode reads one lane's record, read at revision at.

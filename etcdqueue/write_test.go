@@ -108,7 +108,7 @@ func TestTakeThatCommitsLate(t *testing.T) {
 		// The taker has looked, found nothing and takes again; now the first
 		// request arrives.
 		p := newPassView(&q.c, 0, Manifest{Chunks: 3}, created, created, 1)
-		picks := p.plan(wish{count: 2, incarnation: "a"}, nil)
+		picks := p.plan(wish{count: 2}, nil)
 		a, err := late.commitTake(context.Background(), p.snapshot(picks), picks, nil)
 		require.NoError(t, err)
 		require.Equal(t, written, a.outcome)

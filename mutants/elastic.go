@@ -64,6 +64,18 @@ func elastic() []Mutant {
 			Package: "./etcdqueue", Run: "TestOvertakeIsPatient",
 		},
 		{
+			Name: "settled-and-out-of-work", Invariant: 9,
+			Breaks: "a taker says that nothing is Todo, and has not looked at the lanes that it does not follow",
+			File:   "etcdqueue/take.go", Old: "return nil, nil, nil, nil, errBehind", New: "return nil, nil, nil, nil, &EmptyError{Pass: q.view.state.Pass}",
+			Package: "./etcdqueue", Run: "TestSettledFindsWhatCameBack",
+		},
+		{
+			Name: "waits-for-what-it-does-not-follow", Invariant: 9,
+			Breaks: "who waits for the end of a pass hears of it at the next look",
+			File:   "etcdqueue/take.go", Old: "q.unsettleLocked() && cond()", New: "cond()",
+			Package: "./etcdqueue", Run: "TestSettledSteward",
+		},
+		{
 			Name: "progress-keeps-nothing", Invariant: 9,
 			Breaks: "a trainer that gets on is overtaken all the same",
 			File:   "etcdqueue/overtake.go", Old: "if !known || old.beat != e.Beat {", New: "if !known {",

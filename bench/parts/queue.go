@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,6 +18,9 @@ import (
 
 // takers is how many clients there are, and lanes.
 const takers = 64
+
+// warmth is how long they are at work before anything is measured.
+const warmth = 10 * time.Second
 
 // queues are takes and completes of chunks over an etcd in this process.
 func queues() []part {
@@ -134,9 +138,11 @@ func queueRounds(cfg *config, chunks int) (func() (pair, error), func() error, e
 		p.yardstick = cfg.seconds(u) / (takers * requests)
 		return p, err
 	}
-	_, err = round() // with connections and watches in place
-	if err != nil {
-		return nil, nil, errors.Join(err, end())
+	// With connections and watches in place, and each client settled in a lane.
+	for began := time.Now(); time.Since(began) < warmth; {
+		if _, err = round(); err != nil {
+			return nil, nil, errors.Join(err, end())
+		}
 	}
 	return round, end, nil
 }
