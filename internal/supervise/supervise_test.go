@@ -49,6 +49,24 @@ func logHas(p Process, text string) func() bool {
 	}
 }
 
+// What a child inherits from the thread that starts it is not the default.
+func TestChildrenHaveTimerSlack(t *testing.T) {
+	t.Parallel()
+	spawn := newSpawner()
+	defer spawn.close()
+	cat, err := exec.LookPath("cat")
+	require.NoError(t, err)
+	p := Process{Path: cat, Args: []string{"/proc/self/timerslack_ns"}, Log: filepath.Join(t.TempDir(), "log")}
+	cmd, log, err := command(p)
+	require.NoError(t, err)
+	defer log.Close()
+	require.NoError(t, spawn.start(cmd))
+	require.NoError(t, cmd.Wait())
+	out, err := os.ReadFile(p.Log)
+	require.NoError(t, err)
+	require.Equal(t, strconv.FormatInt(childSlack.Nanoseconds(), 10), strings.TrimSpace(string(out)))
+}
+
 func TestOrderlyEndOfAllEndsTheRun(t *testing.T) {
 	t.Parallel()
 	a, b := helper(t, "pserver", "a", "say hello exit 0"), helper(t, "trainer", "b", "exit 0")
