@@ -10,6 +10,7 @@ import (
 	"starfish/etcdqueue"
 	"starfish/internal/clock"
 	"starfish/internal/failpoint"
+	"starfish/internal/kernel"
 	"starfish/internal/wire"
 	"starfish/pserver/client"
 	"starfish/reader"
@@ -247,33 +248,27 @@ func (p *pipeline) flush(ctx context.Context, end bool) error {
 	return p.r.completeSome(ctx, true)
 }
 
-// finite tells whether loss and gradient are all finite: a sum of products
-// with zero is zero unless one of the factors is not finite.
+// finite tells whether loss and gradient are all finite.
 func finite(it *item) bool {
-	if math.IsNaN(it.meta.Loss) || math.IsInf(it.meta.Loss, 0) {
-		return false
-	}
-	var s float32
+	ok := !math.IsNaN(it.meta.Loss) && !math.IsInf(it.meta.Loss, 0)
 	for _, g := range it.step.DenseGrad {
-		s += zeros(g)
+		ok = ok && allFinite(g)
 	}
 	for i := range it.step.Tables {
-		s += zeros(it.step.Tables[i].Grad)
+		ok = ok && allFinite(it.step.Tables[i].Grad)
 	}
-	return s == 0
+	return ok
 }
 
-func zeros(v []float32) float32 {
-	var a, b float32
-	for len(v) >= 2 {
-		a += v[0] * 0
-		b += v[1] * 0
-		v = v[2:]
+// allFinite: a sum of products with zero is zero unless one of the factors is
+// not finite.
+func allFinite(v []float32) bool {
+	n, ok := kernel.Finite(v)
+	var s float32
+	for _, x := range v[n:] {
+		s += x * 0
 	}
-	for _, x := range v {
-		a += x * 0
-	}
-	return a + b
+	return ok && s == 0
 }
 
 // completeInterval is how often chunks are completed while more work is at

@@ -21,7 +21,8 @@ func (glm) Keys(b *reader.Batch, _ int) []uint64 { return b.Keys }
 // score of record i. A key that occurs more than once adds up.
 func score(s *Step, i int) float32 {
 	from, to := s.Batch.Offsets[i], s.Batch.Offsets[i+1]
-	rows, slots, values := s.Tables[0].Rows, s.Tables[0].Slots[from:to], s.Batch.Values[from:to]
+	rows, slots := s.Tables[0].Rows, s.Tables[0].Slots[from:to]
+	values := s.Batch.Values[from:to][:len(slots)]
 	z := s.Dense[0][0]
 	for k, slot := range slots {
 		z += rows[slot] * values[k]
@@ -33,7 +34,8 @@ func score(s *Step, i int) float32 {
 // gradient of every weight that took part.
 func spread(s *Step, i int, g float32) {
 	from, to := s.Batch.Offsets[i], s.Batch.Offsets[i+1]
-	grad, slots, values := s.Tables[0].Grad, s.Tables[0].Slots[from:to], s.Batch.Values[from:to]
+	grad, slots := s.Tables[0].Grad, s.Tables[0].Slots[from:to]
+	values := s.Batch.Values[from:to][:len(slots)]
 	for k, slot := range slots {
 		grad[slot] += g * values[k]
 	}
@@ -84,8 +86,12 @@ type logistic struct{ glm }
 
 func (logistic) Labels() reader.Labels { return reader.LabelBinary }
 
+// Gradient takes the logarithm of the product of many probabilities, which costs
+// less than the logarithm of each.
 func (logistic) Gradient(s *Step) (lossSum float64) {
+	const small = 1e-200 // so that no product with a clipped probability is 0
 	var bias float64
+	product := 1.0
 	for i := range s.Batch.Records() {
 		w := float64(s.Batch.Weight(i))
 		if w == 0 {
@@ -96,12 +102,17 @@ func (logistic) Gradient(s *Step) (lossSum float64) {
 		if s.Batch.Labels[i] > 0 {
 			g, right = -zero, one
 		}
-		lossSum -= w * math.Log(clip(right))
+		if right = clip(right); w != 1 {
+			lossSum -= w * math.Log(right)
+		} else if product *= right; product < small {
+			lossSum -= math.Log(product)
+			product = 1
+		}
 		bias += w * g
 		spread(s, i, float32(w*g))
 	}
 	s.DenseGrad[0][0] += float32(bias)
-	return lossSum
+	return lossSum - math.Log(product)
 }
 
 // Baseline is the loss of predicting ½.
