@@ -38,7 +38,45 @@ func connect(t *testing.T) cluster {
 	if c.root == "" || os.Getenv("KUBECONFIG") == "" {
 		t.Skip("make e2e-k8s runs this")
 	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			c.report(t)
+		}
+	})
 	return c
+}
+
+// report prints what one would look at to understand a failure.
+func (c cluster) report(t *testing.T) {
+	t.Helper()
+	look := func(args ...string) {
+		out, err := c.try(args...)
+		if err != nil {
+			out += err.Error()
+		}
+		t.Logf("$ kubectl %s\n%s", strings.Join(args, " "), out)
+	}
+	look("get", "nodes,pods,jobs,statefulsets,deployments,pvc", "-o", "wide")
+	look("get", "events", "--sort-by=.lastTimestamp", "-o", `custom-columns=LAST:.lastTimestamp,REASON:.reason,OBJECT:.involvedObject.name,MESSAGE:.message`)
+	all, err := c.pods("")
+	if err != nil {
+		t.Log(err)
+	}
+	for _, p := range all {
+		look("logs", p.Metadata.Name, "--tail=40")
+		for _, s := range p.Status.ContainerStatuses {
+			if s.RestartCount > 0 {
+				look("logs", p.Metadata.Name, "--previous", "--tail=40")
+			}
+		}
+	}
+	if out, err := c.starfish("jobs"); err == nil {
+		t.Log(out)
+	}
+	if name, err := c.try("get", "configmap", "job", "-o", "jsonpath={.data.name}"); err == nil && name != "" {
+		out, err := c.starfish("status", "--measure", "0", "--job", name)
+		t.Log(out, err)
+	}
 }
 
 // run runs a program; its output, and an error that has what it said.
@@ -76,7 +114,7 @@ func (c cluster) apply(t *testing.T, yaml string) {
 // long that took. The bound is generous: it is for what never happens.
 func eventually(t *testing.T, what string, f func() (bool, string)) time.Duration {
 	t.Helper()
-	const bound = 6 * time.Minute
+	const bound = 12 * time.Minute
 	begun := time.Now()
 	var saw string
 	for time.Since(begun) < bound {
@@ -223,7 +261,7 @@ type status struct {
 		Generation int64
 		Serving    *bool
 	}
-	Pservers, Trainers []struct{ Name string }
+	Pservers, Trainers []struct{ Name, Version string }
 	Result             *struct {
 		Records int64
 		Test    *struct {
@@ -255,6 +293,6 @@ func (c cluster) progress(t *testing.T, job string) time.Duration {
 		if before < 0 {
 			before = s.Queue.Complete
 		}
-		return s.Queue.Complete > before || s.Phase == "complete", fmt.Sprintf("%+v\n%s", s, c.picture())
+		return s.Queue.Complete > before || s.Phase != "training", fmt.Sprintf("%+v\n%s", s, c.picture())
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,31 +49,18 @@ func Test1Adult(t *testing.T) {
 // among them.
 func Test2Deletes(t *testing.T) {
 	c := connect(t)
-	j := c.trial(t, "deletes", passes(1500), jobs)
-	for _, seat := range []string{"etcd-0", "pserver-0", "trainer-0", "etcd-1", "pserver-1", "trainer-1", "etcd-2"} {
-		j.delete(t, seat)
-	}
-	say(t, "until it trains on", j.progress(t, j.name))
-	j.trains(t)
-	for _, seats := range [][]string{{"etcd-0", "pserver-0"}, {"etcd-1", "etcd-2"}, {"pserver-0", "pserver-1"}, {"trainer-0", "trainer-1"}, {"pserver-1", "trainer-0"}} {
-		j.delete(t, seats...)
-		say(t, "until it trains on", j.progress(t, j.name))
-	}
-	j.trains(t)
-	j.finish(t)
-	j.jobsComplete(t)
-}
-
-// passes is a number of passes, scaled by STARFISH_E2E_SCALE for machines that are
-// much faster or slower than those that the suite was written on.
-func passes(n int) int {
-	scale := 1.0
-	if text := os.Getenv("STARFISH_E2E_SCALE"); text != "" {
-		if _, err := fmt.Sscan(text, &scale); err != nil {
-			panic(err)
+	c.trial(t, "deletes", 1200, jobs, func(t *testing.T, j trial) {
+		for _, seat := range []string{"etcd-0", "pserver-0", "trainer-0", "etcd-1", "pserver-1", "trainer-1", "etcd-2"} {
+			j.delete(t, seat)
 		}
-	}
-	return max(1, int(float64(n)*scale))
+		say(t, "until it trains on", j.progress(t, j.name))
+		j.trains(t)
+		for _, seats := range [][]string{{"etcd-0", "pserver-0"}, {"etcd-1", "etcd-2"}, {"pserver-0", "pserver-1"}, {"trainer-0", "trainer-1"}, {"pserver-1", "trainer-0"}} {
+			j.delete(t, seats...)
+			say(t, "until it trains on", j.progress(t, j.name))
+		}
+		j.trains(t)
+	})
 }
 
 // cut cuts a node off the network, or heals that.
@@ -93,10 +81,9 @@ func (c cluster) cut(t *testing.T, node string, off bool) {
 // nodeOf is the node on which a seat is, and the seats that it holds.
 func (j trial) nodeOf(t *testing.T, seat string) (node string, seats []string) {
 	t.Helper()
+	node = j.awaitSeats(t, seat)[0].Spec.NodeName
 	all, err := j.running("")
 	require.NoError(t, err)
-	require.Contains(t, all, seat)
-	node = all[seat].Spec.NodeName
 	for name, p := range all {
 		if p.Spec.NodeName == node {
 			seats = append(seats, name)
@@ -108,7 +95,7 @@ func (j trial) nodeOf(t *testing.T, seat string) (node string, seats []string) {
 // ownedBy waits until every shard has an owner that is not one of those.
 func (j trial) ownedByOthers(t *testing.T, lost []string) time.Duration {
 	t.Helper()
-	return eventually(t, "others own the shards", func() (bool, string) {
+	return j.eventually(t, "others own the shards", func() (bool, string) {
 		s, err := j.status(j.name)
 		if err != nil || len(s.Shards) == 0 {
 			return false, fmt.Sprint(err)
@@ -130,46 +117,51 @@ func (j trial) ownedByOthers(t *testing.T, lost []string) time.Duration {
 // and healed: what was alive there does no harm.
 func Test3Nodes(t *testing.T) {
 	c := connect(t)
-	j := c.trial(t, "nodes", passes(2000), jobs)
-	node, seats := j.nodeOf(t, "pserver-0")
-	t.Logf("         %s has %v", node, seats)
-	pid, err := os.ReadFile(filepath.Join(c.base, node+".pid"))
-	require.NoError(t, err)
-	_, err = run("", "kill", "-9", strings.TrimSpace(string(pid)))
-	require.NoError(t, err)
-	say(t, "from the death of a node until others own its shards", j.ownedByOthers(t, seats))
-	say(t, "until it trains on", j.progress(t, j.name))
-	say(t, "until the node is NotReady", eventually(t, "the node is NotReady", func() (bool, string) {
-		out, err := c.try("get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
-		return err == nil && out != "True", out
-	}))
-	c.kubectl(t, "taint", "node", node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
-	took := c.awaitRunning(t, "pserver", 2) + c.awaitRunning(t, "trainer", 2)
-	say(t, "from the taint out-of-service until pservers and trainers are two again", took)
-	j.trains(t)
-	c.kubectl(t, "delete", "node", node)
-	_, err = run("", filepath.Join(c.e2e, "add-node"), strings.TrimPrefix(node, "node"))
-	require.NoError(t, err)
-	say(t, "from its return until etcd has three members", c.awaitRunning(t, "etcd", 3))
-
-	for _, d := range []time.Duration{10 * time.Second, 40 * time.Second} {
-		j.trains(t)
-		c.awaitRunning(t, "pserver", 2)
-		node, seats := j.nodeOf(t, "pserver-1")
+	c.trial(t, "nodes", 800, jobs, func(t *testing.T, j trial) {
+		node, seats := j.nodeOf(t, "pserver-0")
 		t.Logf("         %s has %v", node, seats)
-		c.cut(t, node, true)
-		cut := time.Now()
-		say(t, "from the cut until others own the shards", j.ownedByOthers(t, seats))
-		time.Sleep(d - time.Since(cut))
-		c.cut(t, node, false)
-		say(t, "healed after this", time.Since(cut))
-		took := c.awaitRunning(t, "etcd", 3) + c.awaitRunning(t, "pserver", 2) + c.awaitRunning(t, "trainer", 2)
-		say(t, "from the healing until all pods are ready", took)
+		pid, err := os.ReadFile(filepath.Join(c.base, node+".pid"))
+		require.NoError(t, err)
+		_, err = run("", "kill", "-9", strings.TrimSpace(string(pid)))
+		require.NoError(t, err)
+		returns := sync.OnceFunc(func() {
+			c.kubectl(t, "delete", "node", node)
+			_, err := run("", filepath.Join(c.e2e, "add-node"), strings.TrimPrefix(node, "node"))
+			require.NoError(t, err)
+		})
+		t.Cleanup(returns)
+		say(t, "from the death of a node until others own its shards", j.ownedByOthers(t, seats))
 		say(t, "until it trains on", j.progress(t, j.name))
-	}
-	j.trains(t)
-	j.finish(t)
-	j.jobsComplete(t)
+		say(t, "until the node is NotReady", eventually(t, "the node is NotReady", func() (bool, string) {
+			out, err := c.try("get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+			return err == nil && out != "True", out
+		}))
+		c.kubectl(t, "taint", "node", node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+		took := j.awaitRunning(t, "pserver", 2) + j.awaitRunning(t, "trainer", 2)
+		say(t, "from the taint out-of-service until pservers and trainers are two again", took)
+		j.trains(t)
+		returns()
+		say(t, "from its return until etcd has three members", j.awaitRunning(t, "etcd", 3))
+
+		for _, d := range []time.Duration{10 * time.Second, 40 * time.Second} {
+			j.trains(t)
+			j.awaitRunning(t, "pserver", 2)
+			node, seats := j.nodeOf(t, "pserver-1")
+			t.Logf("         %s has %v", node, seats)
+			c.cut(t, node, true)
+			healed := sync.OnceFunc(func() { c.cut(t, node, false) })
+			t.Cleanup(healed)
+			cut := time.Now()
+			say(t, "from the cut until others own the shards", j.ownedByOthers(t, seats))
+			time.Sleep(d - time.Since(cut))
+			healed()
+			say(t, "healed after this", time.Since(cut))
+			took := j.awaitRunning(t, "etcd", 3) + j.awaitRunning(t, "pserver", 2) + j.awaitRunning(t, "trainer", 2)
+			say(t, "from the healing until all pods are ready", took)
+			say(t, "until it trains on", j.progress(t, j.name))
+		}
+		j.trains(t)
+	})
 }
 
 // memoryCgroup is the directory of the memory cgroup of a pod's container, as this
@@ -200,93 +192,85 @@ func outOfMemory(t *testing.T, p pod) {
 func Test4OutOfMemoryAndEvictions(t *testing.T) {
 	c := connect(t)
 	const trainers = 5
-	j := c.trial(t, "evictions", passes(1200), variant{overlay: "dev", pservers: 2, trainers: trainers})
-	killed := map[string]bool{}
-	for i := range trainers {
-		seat := fmt.Sprintf("trainer-%d", i)
-		all, err := c.running("trainer")
-		require.NoError(t, err)
-		p, ok := all[seat]
-		require.True(t, ok, c.picture())
-		outOfMemory(t, p)
-		eventually(t, seat+" is OOMKilled", func() (bool, string) {
-			out, err := c.try("get", "pod", p.Metadata.Name, "-o", "jsonpath={.status.containerStatuses[0].state.terminated.reason}")
-			return err == nil && out == "OOMKilled", out
-		})
-		killed[seat] = true
-	}
-	require.Len(t, killed, trainers)
-	say(t, "until five trainers that were OOMKilled were replaced", c.awaitRunning(t, "trainer", trainers))
-	j.trains(t)
-	for i := range trainers {
-		all, err := c.running("trainer")
-		require.NoError(t, err)
-		p := all[fmt.Sprintf("trainer-%d", i)]
-		eviction := fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q,"namespace":%q}}`, p.Metadata.Name, namespace)
-		_, err = run(eviction, "kubectl", "create", "--raw", "/api/v1/namespaces/"+namespace+"/pods/"+p.Metadata.Name+"/eviction", "-f", "-")
-		require.NoError(t, err)
-	}
-	eventually(t, "the evicted end", func() (bool, string) {
-		all, err := c.running("trainer")
-		return err == nil && len(all) == 0, c.picture()
+	c.trial(t, "evictions", 800, variant{overlay: "dev", pservers: 2, trainers: trainers}, func(t *testing.T, j trial) {
+		var seats []string
+		for i := range trainers {
+			seats = append(seats, fmt.Sprintf("trainer-%d", i))
+		}
+		for _, seat := range seats {
+			p := j.awaitSeats(t, seat)[0]
+			outOfMemory(t, p)
+			j.eventually(t, seat+" is OOMKilled", func() (bool, string) {
+				out, err := c.try("get", "pod", p.Metadata.Name, "-o", "jsonpath={.status.containerStatuses[0].state.terminated.reason}")
+				return err == nil && out == "OOMKilled", fmt.Sprint(out, err)
+			})
+		}
+		say(t, "until five trainers that were OOMKilled were replaced", j.awaitRunning(t, "trainer", trainers))
+		j.trains(t)
+		old := j.awaitSeats(t, seats...)
+		for _, p := range old {
+			eviction := fmt.Sprintf(`{"apiVersion":"policy/v1","kind":"Eviction","metadata":{"name":%q,"namespace":%q}}`, p.Metadata.Name, namespace)
+			_, err := run(eviction, "kubectl", "create", "--raw", "/api/v1/namespaces/"+namespace+"/pods/"+p.Metadata.Name+"/eviction", "-f", "-")
+			require.NoError(t, err)
+		}
+		say(t, "until five trainers that were evicted were replaced", j.replaced(t, seats, old))
+		j.trains(t)
+		require.Empty(t, c.kubectl(t, "get", "job", "trainer", "-o", "jsonpath={.status.failed}"), "no disruption counts as a failure")
 	})
-	say(t, "until five trainers that were evicted were replaced", c.awaitRunning(t, "trainer", trainers))
-	j.trains(t)
-	require.Empty(t, c.kubectl(t, "get", "job", "trainer", "-o", "jsonpath={.status.failed}"), "no disruption counts as a failure")
-	j.finish(t)
-	j.jobsComplete(t)
 }
 
 // Jobs are scaled, up and down; a node is drained; and pods that stay are scaled and
-// rolled to another image, while the job runs.
+// rolled from the image of the last release to that of this tree, while the job runs.
 func Test5ScaleDrainRoll(t *testing.T) {
 	c := connect(t)
-	j := c.trial(t, "scale", passes(1200), variant{overlay: "dev", pservers: 2, trainers: 1})
-	scale := func(name string, n int) {
-		t.Helper()
-		c.kubectl(t, "patch", "job", name, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"completions":%d,"parallelism":%[1]d}}`, n))
-		say(t, fmt.Sprintf("until %d of %s run", n, name), c.awaitRunning(t, name, n))
-		j.progress(t, j.name)
-	}
-	scale("trainer", 20)
-	scale("pserver", 4)
-	scale("pserver", 2)
-	scale("trainer", 3)
-	j.trains(t)
-	node, seats := j.nodeOf(t, "pserver-0")
-	t.Logf("         draining %s, which has %v", node, seats)
-	begun := time.Now()
-	_, err := run("", "kubectl", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s")
-	require.NoError(t, err)
-	say(t, "to drain a node", time.Since(begun))
-	say(t, "until its pservers and trainers run elsewhere", c.awaitRunning(t, "pserver", 2)+c.awaitRunning(t, "trainer", 3))
-	j.trains(t)
-	c.kubectl(t, "uncordon", node)
-	c.awaitRunning(t, "etcd", 3)
-	j.finish(t)
-	j.jobsComplete(t)
-
-	j = c.trial(t, "roll", passes(1200), variant{overlay: "services", pservers: 2, trainers: 1})
-	c.kubectl(t, "scale", "deployment/trainer", "--replicas=8")
-	say(t, "until 8 trainers run", c.awaitRunning(t, "trainer", 8))
-	c.kubectl(t, "scale", "statefulset/pserver", "--replicas=4")
-	say(t, "until 4 pservers run", c.awaitRunning(t, "pserver", 4))
-	c.kubectl(t, "scale", "deployment/trainer", "--replicas=3")
-	begun = time.Now()
-	c.kubectl(t, "set", "image", "statefulset/pserver", "pserver=localhost/starfish:next")
-	c.kubectl(t, "set", "image", "deployment/trainer", "trainer=localhost/starfish:next")
-	c.kubectl(t, "rollout", "status", "statefulset/pserver", "--timeout=300s")
-	c.kubectl(t, "rollout", "status", "deployment/trainer", "--timeout=300s")
-	say(t, "to roll 4 pservers and 3 trainers to another image", time.Since(begun))
-	for _, name := range []string{"pserver", "trainer"} {
-		all, err := c.running(name)
-		require.NoError(t, err)
-		for _, p := range all {
-			require.Equal(t, "localhost/starfish:next", p.Status.ContainerStatuses[0].Image)
+	c.trial(t, "scale", 600, variant{overlay: "dev", pservers: 2, trainers: 1}, func(t *testing.T, j trial) {
+		scale := func(name string, n int) {
+			t.Helper()
+			c.kubectl(t, "patch", "job", name, "--type=merge", "-p", fmt.Sprintf(`{"spec":{"completions":%d,"parallelism":%[1]d}}`, n))
+			say(t, fmt.Sprintf("until %d of %s run", n, name), j.awaitRunning(t, name, n))
+			j.progress(t, j.name)
 		}
-	}
-	j.trains(t)
-	j.finish(t)
+		scale("trainer", 20)
+		scale("pserver", 4)
+		scale("pserver", 2)
+		scale("trainer", 3)
+		j.trains(t)
+		node, seats := j.nodeOf(t, "pserver-0")
+		t.Logf("         draining %s, which has %v", node, seats)
+		t.Cleanup(func() { c.kubectl(t, "uncordon", node) })
+		begun := time.Now()
+		_, err := run("", "kubectl", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=720s")
+		require.NoError(t, err)
+		say(t, "to drain a node", time.Since(begun))
+		say(t, "until its pservers and trainers run elsewhere", j.awaitRunning(t, "pserver", 2)+j.awaitRunning(t, "trainer", 3))
+		c.kubectl(t, "uncordon", node)
+		j.awaitRunning(t, "etcd", 3)
+		j.trains(t)
+	})
+	c.trial(t, "roll", 600, variant{overlay: "services", pservers: 2, trainers: 1, tag: "last"}, func(t *testing.T, j trial) {
+		c.kubectl(t, "scale", "deployment/trainer", "--replicas=8")
+		say(t, "until 8 trainers run", j.awaitRunning(t, "trainer", 8))
+		c.kubectl(t, "scale", "statefulset/pserver", "--replicas=4")
+		say(t, "until 4 pservers run", j.awaitRunning(t, "pserver", 4))
+		c.kubectl(t, "scale", "deployment/trainer", "--replicas=3")
+		j.trains(t)
+		c.versions(t, j.name)
+		begun := time.Now()
+		c.kubectl(t, "set", "image", "statefulset/pserver", "pserver=localhost/starfish:dev")
+		c.kubectl(t, "set", "image", "deployment/trainer", "trainer=localhost/starfish:dev")
+		c.kubectl(t, "rollout", "status", "statefulset/pserver", "--timeout=720s")
+		c.kubectl(t, "rollout", "status", "deployment/trainer", "--timeout=720s")
+		say(t, "to roll 4 pservers and 3 trainers from the last release to this tree", time.Since(begun))
+		c.versions(t, j.name)
+		for _, name := range []string{"pserver", "trainer"} {
+			all, err := c.running(name)
+			require.NoError(t, err)
+			for _, p := range all {
+				require.Equal(t, "localhost/starfish:dev", p.Status.ContainerStatuses[0].Image)
+			}
+		}
+		j.trains(t)
+	})
 	time.Sleep(10 * time.Second)
 	for name, n := range map[string]int{"pserver": 4, "trainer": 3} {
 		all, err := c.running(name)
@@ -295,5 +279,15 @@ func Test5ScaleDrainRoll(t *testing.T) {
 		for _, p := range all {
 			require.Zero(t, p.Status.ContainerStatuses[0].RestartCount, "and nothing starts again")
 		}
+	}
+}
+
+// versions notes which versions of starfish work in a job.
+func (c cluster) versions(t *testing.T, job string) {
+	t.Helper()
+	s, err := c.status(job)
+	require.NoError(t, err)
+	for _, p := range append(s.Pservers, s.Trainers...) {
+		t.Logf("         %s is of %s", p.Name, p.Version)
 	}
 }

@@ -206,3 +206,54 @@ func TestKustomizations(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(values), "gcr.io/etcd-development/etcd:"+string(etcd[1]))
 }
+
+// Every policy is about pods that there are, and lets through ports that they have.
+func TestPoliciesKnowTheirPods(t *testing.T) {
+	t.Parallel()
+	all := manifests(t)
+	list := func(o object, keys ...string) []any { l, _ := o.at(keys...).([]any); return l }
+	ports := map[string]map[string]bool{} // of the pods, by app.kubernetes.io/name
+	for id, o := range all {
+		for _, spec := range templates(o) {
+			name := spec.at("template", "metadata", "labels", "app.kubernetes.io/name").(string)
+			known := map[string]bool{}
+			for _, c := range list(spec, "template", "spec", "containers") {
+				for _, p := range list(c.(map[string]any), "ports") {
+					known[p.(map[string]any)["name"].(string)] = true
+				}
+			}
+			if ports[name] != nil {
+				require.Equal(t, ports[name], known, id)
+			}
+			ports[name] = known
+		}
+	}
+	covered := map[string]bool{}
+	for id, o := range all {
+		if o["kind"] != "NetworkPolicy" {
+			continue
+		}
+		var selected []string
+		if name, ok := o.at("spec", "podSelector", "matchLabels", "app.kubernetes.io/name").(string); ok {
+			selected = append(selected, name)
+		}
+		for _, e := range list(o, "spec", "podSelector", "matchExpressions") {
+			require.Equal(t, "In", e.(map[string]any)["operator"], id)
+			for _, name := range list(e.(map[string]any), "values") {
+				selected = append(selected, name.(string))
+			}
+		}
+		require.NotEmpty(t, selected, id)
+		for _, name := range selected {
+			covered[name] = true
+			let := map[string]bool{}
+			for _, rule := range list(o, "spec", "ingress") {
+				for _, p := range list(rule.(map[string]any), "ports") {
+					let[p.(map[string]any)["port"].(string)] = true
+				}
+			}
+			require.Equal(t, ports[name], let, "%s: the ports of %s", id, name)
+		}
+	}
+	require.Equal(t, map[string]bool{"etcd": true, "pserver": true, "trainer": true}, covered)
+}

@@ -54,11 +54,30 @@ func objects(t *testing.T, text string) map[string]object {
 	}
 }
 
-// renderings are the overlays and the values with which the chart makes the same.
-var renderings = []struct{ overlay, namespace, values string }{
-	{"dev", "starfish-dev", "values-dev.yaml"},
-	{"services", "starfish-dev", "values-dev.yaml --set workload=services"},
-	{"production", "starfish", "values-production.yaml"},
+// rendering is an overlay, with another component if there is one, and the values
+// with which the chart makes the same.
+type rendering struct{ overlay, component, namespace, values string }
+
+var renderings = []rendering{
+	{"dev", "", "starfish-dev", "values-dev.yaml"},
+	{"services", "", "starfish-dev", "values-dev.yaml --set workload=services"},
+	{"production", "", "starfish", "values-production.yaml"},
+	{"dev", "external-etcd", "starfish-dev", "values-dev.yaml --set etcd.enabled=false --set etcd.endpoints=http://etcd.etcd:2379"},
+}
+
+func (r rendering) String() string { return strings.TrimSuffix(r.overlay+" "+r.component, " ") }
+
+// directory is where the kustomization is.
+func (r rendering) directory(t *testing.T, c cluster) string {
+	t.Helper()
+	if r.component == "" {
+		return filepath.Join(c.root, "deploy/kubernetes/overlays", r.overlay)
+	}
+	dir := filepath.Join(c.root, "build/e2e", r.overlay+"-"+r.component)
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	text := "resources: [../../../deploy/kubernetes/overlays/" + r.overlay + "]\ncomponents: [../../../deploy/kubernetes/components/" + r.component + "]\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(text), 0o644))
+	return dir
 }
 
 // The chart makes the objects that kustomize makes, field by field, but for the
@@ -66,53 +85,77 @@ var renderings = []struct{ overlay, namespace, values string }{
 func Test6aChartIsKustomize(t *testing.T) {
 	c := connect(t)
 	for _, r := range renderings {
-		text, err := run("", "kubectl", "kustomize", filepath.Join(c.root, "deploy/kubernetes/overlays", r.overlay))
+		text, err := run("", "kubectl", "kustomize", r.directory(t, c))
 		require.NoError(t, err)
 		want := objects(t, text)
 		delete(want, "Namespace/"+r.namespace)
 		chart := filepath.Join(c.root, "deploy/helm/starfish")
 		text, err = run("", "helm", append([]string{"template", "starfish", chart, "-n", r.namespace, "-f"},
-			strings.Fields(filepath.Join(chart, r.values))...)...)
+			strings.Fields(chart+"/"+r.values)...)...)
 		require.NoError(t, err)
 		got := objects(t, text)
 		for id, o := range want {
-			require.Equal(t, o, got[id], "%s of %s", id, r.overlay)
+			require.Equal(t, o, got[id], "%s of %s", id, r)
 		}
-		require.Len(t, got, len(want), r.overlay)
-		t.Logf("         %s: %d objects, the same", r.overlay, len(got))
+		require.Len(t, got, len(want), r.String())
+		t.Logf("         %s: %d objects, the same", r, len(got))
 	}
 	_, err := run("", "helm", "lint", filepath.Join(c.root, "deploy/helm/starfish"), "-f", filepath.Join(c.root, "deploy/helm/starfish/values-dev.yaml"))
 	require.NoError(t, err)
 }
 
-// foreign are the kinds of others that the manifests use. Their fields are theirs to
-// check; here the API server learns the names.
-var foreign = [][3]string{
-	{"monitoring.coreos.com", "v1", "ServiceMonitor"}, {"keda.sh", "v1alpha1", "ScaledObject"}, {"jobset.x-k8s.io", "v1alpha2", "JobSet"},
-	{"kueue.x-k8s.io", "v1beta1", "ResourceFlavor"}, {"kueue.x-k8s.io", "v1beta1", "ClusterQueue"}, {"kueue.x-k8s.io", "v1beta1", "LocalQueue"},
-}
-
-func (c cluster) learn(t *testing.T) {
-	t.Helper()
-	for _, f := range foreign {
-		kind, plural := f[2], strings.ToLower(f[2])+"s"
-		scope := "Namespaced"
-		if kind == "ResourceFlavor" || kind == "ClusterQueue" {
-			scope = "Cluster"
-		}
-		c.apply(t, `
+// jobSet is what the JobSet of the examples uses of its kind (jobset.x-k8s.io), and
+// nothing else: its own schema is in no module that can be had. The Jobs inside are
+// checked as Jobs.
+const jobSet = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: `+plural+"."+f[0]+`, annotations: {api-approved.kubernetes.io: unapproved}}
+metadata: {name: jobsets.jobset.x-k8s.io, annotations: {api-approved.kubernetes.io: unapproved}}
 spec:
-  group: `+f[0]+`
-  names: {kind: `+kind+`, plural: `+plural+`}
-  scope: `+scope+`
-  versions: [{name: `+f[1]+`, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
-`)
+  group: jobset.x-k8s.io
+  names: {kind: JobSet, plural: jobsets}
+  scope: Namespaced
+  versions:
+    - name: v1alpha2
+      served: true
+      storage: true
+      schema:
+        openAPIV3Schema:
+          type: object
+          properties:
+            spec:
+              type: object
+              properties:
+                network: {type: object, properties: {enableDNSHostnames: {type: boolean}}}
+                successPolicy:
+                  type: object
+                  properties: {operator: {type: string, enum: [All, Any]}, targetReplicatedJobs: {type: array, items: {type: string}}}
+                failurePolicy: {type: object, properties: {maxRestarts: {type: integer}}}
+                replicatedJobs:
+                  type: array
+                  items:
+                    type: object
+                    required: [name, template]
+                    properties:
+                      name: {type: string}
+                      replicas: {type: integer}
+                      template: {type: object, x-kubernetes-preserve-unknown-fields: true}
+`
+
+// learn teaches the API server the kinds of others that the manifests use, from the
+// schemas that they publish.
+func (c cluster) learn(t *testing.T) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(os.Getenv("BIN"), "crds", "*", "*.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files, "build-tools gets them")
+	for _, file := range files {
+		_, err := run("", "kubectl", "apply", "--server-side", "-f", file)
+		require.NoError(t, err)
 	}
+	c.apply(t, jobSet)
 	eventually(t, "the API server knows the kinds", func() (bool, string) {
-		out, err := c.try("get", "scaledobjects,jobsets,servicemonitors,localqueues")
+		out, err := c.try("get", "scaledobjects,jobsets,servicemonitors,localqueues,clusterqueues,resourceflavors")
 		return err == nil, out
 	})
 }
@@ -137,7 +180,7 @@ func Test6bDryRun(t *testing.T) {
 	}
 	c.clear(t) // a Job's template does not change, even in a dry run
 	for _, r := range renderings {
-		dry("overlay "+r.overlay, "-k", filepath.Join(c.root, "deploy/kubernetes/overlays", r.overlay))
+		dry("overlay "+r.String(), "-k", r.directory(t, c))
 	}
 	examples, err := filepath.Glob(filepath.Join(c.root, "deploy/kubernetes/examples/*.yaml"))
 	require.NoError(t, err)

@@ -36,27 +36,27 @@ func (c cluster) forward(t *testing.T, target, port string) string {
 // and of a daemon, and with the tool that is in every pod.
 func Test7Status(t *testing.T) {
 	c := connect(t)
-	j := c.trial(t, "seen", passes(400), jobs)
-	pservers, err := c.running("pserver")
-	require.NoError(t, err)
-	trainers, err := c.running("trainer")
-	require.NoError(t, err)
+	c.trial(t, "seen", 400, jobs, func(t *testing.T, j trial) {
+		pservers, err := c.running("pserver")
+		require.NoError(t, err)
+		trainers, err := c.running("trainer")
+		require.NoError(t, err)
 
-	out, err := run("", filepath.Join(c.root, "bin/starfish"), "status", "--job", j.name, "--etcd-endpoints", c.forward(t, "pod/etcd-0", "2379"))
-	require.NoError(t, err)
-	require.Contains(t, out, "training")
-	for _, name := range []string{"pserver-0", "pserver-1", "trainer-0", "trainer-1"} {
-		require.Contains(t, out, name)
-	}
-	for path, says := range map[string]string{"/status": `"pserver-0"`, "/readyz": "ok", "/healthz": "ok", "/metrics": "starfish_pserver_shard_batches"} {
-		require.Contains(t, fetch(t, "http://"+c.forward(t, "pod/"+pservers["pserver-0"].Metadata.Name, "8080")+path), says)
-	}
-	require.Contains(t, fetch(t, "http://"+c.forward(t, "pod/"+trainers["trainer-1"].Metadata.Name, "8080")+"/metrics"), "starfish_trainer_queue_todo_chunks")
-	inside := c.kubectl(t, "exec", "job/trainer", "--", "starfish", "status")
-	require.Contains(t, inside, "pserver-1")
-	require.NotContains(t, inside, "does not answer")
-	t.Log("\n" + strings.TrimSpace(inside))
-	j.finish(t)
+		out, err := run("", filepath.Join(c.root, "bin/starfish"), "status", "--job", j.name, "--etcd-endpoints", c.forward(t, "pod/etcd-0", "2379"))
+		require.NoError(t, err)
+		require.Contains(t, out, "training")
+		for _, name := range []string{"pserver-0", "pserver-1", "trainer-0", "trainer-1"} {
+			require.Contains(t, out, name)
+		}
+		for path, says := range map[string]string{"/status": `"pserver-0"`, "/readyz": "ok", "/healthz": "ok", "/metrics": "starfish_pserver_shard_batches"} {
+			require.Contains(t, fetch(t, "http://"+c.forward(t, "pod/"+pservers["pserver-0"].Metadata.Name, "8080")+path), says)
+		}
+		require.Contains(t, fetch(t, "http://"+c.forward(t, "pod/"+trainers["trainer-1"].Metadata.Name, "8080")+"/metrics"), "starfish_trainer_queue_todo_chunks")
+		inside := c.kubectl(t, "exec", "job/trainer", "--", "starfish", "status")
+		require.Contains(t, inside, "pserver-1")
+		require.NotContains(t, inside, "does not answer")
+		t.Log("\n" + strings.TrimSpace(inside))
+	})
 }
 
 func fetch(t *testing.T, url string) string {
