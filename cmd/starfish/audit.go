@@ -359,7 +359,7 @@ func (a *auditList) text(b *strings.Builder) {
 func (p auditedPass) verdictText() string {
 	switch p.Verdict {
 	case auditRunning:
-		return "still running, not compared"
+		return "not over, not compared"
 	case auditBehind:
 		return "not compared: a checkpoint that covers it is missing"
 	case auditAgree:
