@@ -140,6 +140,8 @@ func TestFlatIsHashed(t *testing.T) {
 				p := next()
 				require.Equal(rt, mustPush(t, hashed, p), mustPush(t, flat, p))
 			}
+			require.LessOrEqual(rt, flat.Content(), hashed.Content(), "what it takes where it is hashed")
+			require.Positive(rt, flat.Content())
 			a, b := hashed.Stats(), flat.Stats()
 			a.Bytes, b.Bytes = 0, 0
 			require.Equal(rt, a, b)
@@ -345,4 +347,17 @@ func TestWhichTablesAreFlat(t *testing.T) {
 	}
 	require.Equal(t, []string{"zeros", "values", "state"}, flatShard(t, nil).Flat())
 	require.Empty(t, theShard(t).Flat())
+}
+
+// How large a flat table is says nothing of a process that would not make it flat:
+// one with a small limit takes over what one without has saved.
+func TestFlatSizeIsNoOnesElse(t *testing.T) {
+	t.Parallel()
+	p := job.Parameters{V: 1, Shards: 1, List: []job.Parameter{{Name: "w", Sparse: true, Dim: 1, Bits: 24, Optimizer: adagrad(), Divisor: 1}}}
+	s, err := NewShard(p, 0, testLanes, ShardOptions{})
+	require.NoError(t, err)
+	mustPush(t, s, (&batches{}).next(nil, rows(0, []uint64{1, 2, 3}, 1, 1, 1)))
+	require.True(t, s.params[0].flat)
+	require.Greater(t, s.Stats().Bytes, int64(100<<20))
+	require.Less(t, s.Content(), int64(4<<10))
 }

@@ -153,7 +153,7 @@ func (t *tenure) transfer(h *held, g *giving) error {
 	if willing := t.willing(h.ctx, map[string]membership.Registration{g.to.Name: g.to}); !willing[g.to.Name] {
 		return fmt.Errorf("%w: %s", errSilent, g.to.Name)
 	}
-	if err := t.fits(h.ctx, g.to, h.core.Stats().Bytes); err != nil {
+	if err := t.fits(h.ctx, g.to, h.core.Content()); err != nil {
 		return err
 	}
 	if err := t.save(h.ctx, h, saveHandOver); err != nil {

@@ -107,6 +107,27 @@ func (s *Shard) bytes() int64 {
 	return n + placesOf(s.params)
 }
 
+// Content is the memory of what the shard holds where no table is flat: what it
+// takes elsewhere, at least. Which tables are flat is each process's choice.
+func (s *Shard) Content() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.bytes() - placesOf(s.params)
+	for _, t := range s.content.tables {
+		if t != nil && t.flat {
+			n += t.hashedBytes() - t.index.bytes()
+		}
+	}
+	return n
+}
+
+// hashedBytes is what the table's rows take in a hashed one.
+func (t *table) hashedBytes() int64 {
+	const key = 2 // words
+	words := int64(key + t.Dim + t.opt.Words(t.Dim))
+	return int64(t.rows.N)*4*words + 4*int64(slotsFor(t.rows.N)) + int64(t.rows.N/8)
+}
+
 // Release takes the shard out of the account, for good: nobody uses it any more.
 func (s *Shard) Release() {
 	s.mu.Lock()

@@ -150,7 +150,7 @@ func (t *tenure) able(ctx context.Context, willing map[string]bool) map[string]b
 	var all, largest int64
 	for _, h := range *t.table.Load() {
 		if h != nil && h.loaded.Load() {
-			bytes := h.core.Stats().Bytes
+			bytes := h.core.Content()
 			all, largest = all+bytes, max(largest, bytes)
 		}
 	}

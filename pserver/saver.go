@@ -121,7 +121,7 @@ func (t *tenure) write(ctx context.Context, h *held, why string) (lastSave, erro
 	defer cut.Close()
 	summary := cut.Ledger()
 	summary.Staleness = h.core.Staleness()
-	summary.Request, summary.Memory = asked, h.core.Stats().Bytes
+	summary.Request, summary.Memory = asked, h.core.Content()
 	if h.generation > 1 {
 		h.mu.Lock()
 		summary.RecoveredSeconds = h.recovered.Seconds()

@@ -241,8 +241,8 @@ type Summary struct {
 	// not seen that the present owner has applied; whoever publishes the summary
 	// fills it in.
 	Staleness *staleness.Counts `json:"staleness,omitempty"`
-	// Memory is what the shard took in memory, in bytes; whoever publishes the
-	// summary fills it in.
+	// Memory is what the shard takes in memory at least, in bytes, wherever it is
+	// loaded; whoever publishes the summary fills it in.
 	Memory int64 `json:"memory,omitempty"`
 }
 
