@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bufio"
+	"bytes"
 	"io"
 	"net/http"
 	"os/exec"
@@ -9,28 +10,43 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 // forward forwards a port of a pod to this host until the test ends, and returns
-// the address.
+// the address. It asks again for a while: a kubelet may refuse a container that
+// has only just started.
 func (c cluster) forward(t *testing.T, target, port string) string {
 	t.Helper()
-	cmd := exec.Command("kubectl", "-n", namespace, "port-forward", target, ":"+port)
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
+	var said string
+	for range 10 {
+		var stderr bytes.Buffer
+		cmd := exec.Command("kubectl", "-n", namespace, "port-forward", target, ":"+port)
+		cmd.Stderr = &stderr
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if m := address.FindString(line); err == nil && m != "" {
+			t.Cleanup(func() {
+				_ = cmd.Process.Kill()
+				_ = cmd.Wait()
+			})
+			return m
+		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	m := regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(line)
-	require.NotEmpty(t, m, line)
-	return m
+		said = line + stderr.String()
+		t.Logf("kubectl port-forward %s: %s", target, said)
+		time.Sleep(time.Second)
+	}
+	require.Fail(t, "no port is forwarded", said)
+	return ""
 }
+
+var address = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
 // A person far from the cluster sees how the job stands: through the ports of etcd
 // and of a daemon, and with the tool that is in every pod.
