@@ -53,6 +53,8 @@ var address = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 func Test7Status(t *testing.T) {
 	c := connect(t)
 	c.trial(t, "seen", 400, jobs, func(t *testing.T, j trial) {
+		c.awaitRunning(t, "pserver", 2)
+		c.awaitRunning(t, "trainer", 2)
 		pservers, err := c.running("pserver")
 		require.NoError(t, err)
 		trainers, err := c.running("trainer")
