@@ -384,8 +384,20 @@ func checkpoints() []Mutant {
 		{
 			Name: "a-flat-row-is-not-noted", Invariant: 6,
 			Breaks: "a row of a flat table that was trained is in no checkpoint",
-			File:   "pserver/flat.go", Old: "			*w |= 1 << (row & 63)\n", New: "",
+			File:   "pserver/flat.go", Old: "	f.exists[place>>5] |= 1 << (place & 31)\n", New: "",
 			Package: "./pserver", Run: "TestFlat",
+		},
+		{
+			Name: "a-zero-row-is-none", Invariant: 6,
+			Breaks: "a row of a flat table that a push has named and left at zero is in no checkpoint",
+			File:   "pserver/flat.go", Old: "		if zero(f.rows.Row(row)) && !f.has(row) {\n", New: "		if !zero(f.rows.Row(row)) && !f.has(row) {\n",
+			Package: "./pserver", Run: "TestFlat",
+		},
+		{
+			Name: "suspects-are-innocent", Invariant: 4,
+			Breaks: "a key that comes twice in a push changes its row by one of the two",
+			File:   "pserver/repeats.go", Old: "		if some[i] == some[i-1] {\n", New: "		if false {\n",
+			Package: "./pserver", Run: "TestRepeatedKeys|TestRepeats",
 		},
 		{
 			Name: "a-cut-keeps-the-last-change", Invariant: 6,

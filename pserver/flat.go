@@ -3,7 +3,10 @@ package pserver
 import (
 	"fmt"
 	"math"
+	"slices"
 
+	"starfish/internal/hugepage"
+	"starfish/internal/kernel"
 	"starfish/internal/wire"
 	"starfish/job"
 	"starfish/pserver/optimizer"
@@ -18,15 +21,15 @@ type flat struct {
 	*places
 	// exists has a bit for each place: it has a row. A place without a row is all
 	// zero.
-	exists []uint64
-	// blank: a new row is all zero, too.
+	exists []uint32
+	// blank: a new row is all zero, too. So what is not has a row.
 	blank bool
 	// words are rows of a checkpoint that is being loaded, group is what is known
 	// of them.
 	words []float32
 	group struct {
-		keys [ahead]uint64
-		rows [ahead]uint32
+		keys [loadRows]uint64
+		rows [loadRows]uint32
 	}
 }
 
@@ -37,6 +40,8 @@ const (
 	// flatWords is the size of a flat table's row at most. In a larger one the
 	// look for the row does not count.
 	flatWords = 4 << 10 / 4
+	// loadRows is how many rows of a checkpoint are taken at a time.
+	loadRows = 32
 )
 
 // chooseFlat says which of a shard's tables are flat, and makes no memory for
@@ -60,7 +65,7 @@ func chooseFlat(list []*parameter, limit int64) {
 // flatBytes is the memory of a flat table with so many places, without the
 // numbers of the places.
 func (p *parameter) flatBytes(places int) int64 {
-	return 4*int64(places)*int64(p.Dim+p.opt.Words(p.Dim)) + 2*8*int64((places+63)/64)
+	return 4*int64(places)*int64(p.Dim+p.opt.Words(p.Dim)) + 4*int64((places+31)/32)
 }
 
 // flatAtMost is at least the memory of the parameter's flat table on one shard:
@@ -93,10 +98,7 @@ func newFlat(t *table) *flat {
 	if t.zeros() {
 		row := make([]float32, t.rows.Stride)
 		t.opt.Init(t.rows.Weights(row), t.rows.State(row))
-		f.blank = true
-		for _, b := range wire.Bytes(row) {
-			f.blank = f.blank && b == 0
-		}
+		f.blank = zero(row)
 	}
 	return f
 }
@@ -109,8 +111,17 @@ func (p *parameter) zeros() bool { return p.Init.Kind == "" || p.Init.Kind == jo
 func (f *flat) allocate() {
 	if f.exists == nil {
 		f.rows.Allocate(f.n)
-		f.exists, f.touched = make([]uint64, (f.n+63)/64), make([]uint64, (f.n+63)/64)
+		f.exists = make([]uint32, (f.n+31)/32)
+		hugepage.Advise(f.exists)
 	}
+}
+
+func (f *flat) has(place uint32) bool { return f.exists[place>>5]>>(place&31)&1 != 0 }
+
+// mark notes that a place has a row.
+func (f *flat) mark(place uint32) {
+	f.exists[place>>5] |= 1 << (place & 31)
+	f.rows.N++
 }
 
 func (f *flat) find(keys []uint64, rows []uint32) int { return f.places.find(keys, rows) }
@@ -119,33 +130,51 @@ func (*flat) recall([]uint64, []uint32) {}
 
 func (f *flat) missing(rows []uint32) {
 	for i, row := range rows {
-		if f.exists[row>>6]>>(row&63)&1 == 0 {
+		if !f.has(row) {
 			rows[i] = optimizer.None
 		}
 	}
 }
 
 func (f *flat) create(keys []uint64, rows []uint32) {
-	exists, n := f.exists, uint64(0)
 	if f.blank {
-		for _, row := range rows {
-			w := &exists[row>>6]
-			n += ^*w >> (row & 63) & 1
-			*w |= 1 << (row & 63)
+		return // changing does it
+	}
+	for from, to := 0, 0; from < len(rows); from = to {
+		to = kernel.Fetch(f.exists, rows, 5, from)
+		for i, row := range rows[from:to] {
+			if f.has(row) {
+				continue
+			}
+			f.mark(row)
+			words := f.rows.Row(row)
+			f.init.Row(f.rows.Weights(words), keys[from+i])
+			f.opt.Init(f.rows.Weights(words), f.rows.State(words))
 		}
-		f.rows.N += int(n)
+	}
+}
+
+// changing looks at the bits of those places only that are all zero: the rows are
+// in the cache, and the bits are not.
+func (f *flat) changing(rows []uint32) {
+	if !f.blank {
 		return
 	}
-	for i, row := range rows {
-		if exists[row>>6]>>(row&63)&1 != 0 {
-			continue
+	for _, row := range rows {
+		if zero(f.rows.Row(row)) && !f.has(row) {
+			f.mark(row)
 		}
-		exists[row>>6] |= 1 << (row & 63)
-		f.rows.N++
-		words := f.rows.Row(row)
-		f.init.Row(f.rows.Weights(words), keys[i])
-		f.opt.Init(f.rows.Weights(words), f.rows.State(words))
 	}
+}
+
+// zero tells whether all bits are.
+func zero(words []float32) bool {
+	for _, x := range words {
+		if math.Float32bits(x) != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (*flat) growth([]uint32) int64 { return 0 }
@@ -153,7 +182,8 @@ func (*flat) growth([]uint32) int64 { return 0 }
 func (f *flat) bytes() int64 { return f.flatBytes(f.n) }
 
 func (f *flat) keys() []uint64 {
-	return f.appendKeys(make([]uint64, 0, f.rows.N), f.exists, 0, f.n)
+	keys, places := make([]uint64, f.rows.N+1), make([]uint32, f.rows.N+1)
+	return keys[:f.existing(f.exists, 0, f.n, keys, places)]
 }
 
 // load takes rows of a checkpoint, and checks that each belongs here and comes
@@ -162,7 +192,7 @@ func (f *flat) load(rows []byte) error {
 	f.allocate()
 	stride := f.rows.Words()
 	if f.words == nil {
-		f.words = make([]float32, ahead*stride)
+		f.words = make([]float32, loadRows*stride)
 	}
 	for len(rows) > 0 {
 		words := f.words[:copy(wire.Bytes(f.words), rows)/4]
@@ -176,13 +206,12 @@ func (f *flat) load(rows []byte) error {
 			return fmt.Errorf("%w: key %d of parameter %q does not lie on shard %d", ErrCorrupt, keys[bad], f.Name, f.shard)
 		}
 		for i, place := range places {
-			if f.exists[place>>6]>>(place&63)&1 != 0 {
+			if f.has(place) {
 				return fmt.Errorf("%w: key %d of parameter %q comes twice", ErrCorrupt, keys[i], f.Name)
 			}
-			f.exists[place>>6] |= 1 << (place & 63)
+			f.mark(place)
 			copy(f.rows.Row(place), optimizer.ContentOf(words[i*stride:(i+1)*stride]))
 		}
-		f.rows.N += n
 	}
 	return nil
 }
@@ -193,15 +222,18 @@ func (f *flat) loaded() error {
 	return nil
 }
 
-// stored are the rows of a run, as a cut reads them, in the form of a checkpoint:
-// with their keys, and without the places that have no row.
-func (f *flat) stored(to []float32, keys []uint64, exists []uint64, words []float32) []float32 {
+// stored are the rows of a run, as a cut has read them, in the form of a
+// checkpoint: with their keys, and without the places that have no row.
+func (f *flat) stored(r *taken) []float32 {
 	stride := f.rows.Stride
-	for i := range len(words) / stride {
-		if exists[i>>6]>>(i&63)&1 != 0 {
-			to = optimizer.AppendRow(to, keys[0], words[i*stride:(i+1)*stride])
-			keys = keys[1:]
-		}
+	n := len(r.words) / stride
+	if len(r.keys) <= n {
+		r.keys, r.places = make([]uint64, n+1), make([]uint32, n+1)
 	}
-	return to
+	found := f.existing(r.exists, int(r.first), n, r.keys, r.places)
+	r.stored = slices.Grow(r.stored[:0], found*f.rows.Words())
+	for i, place := range r.places[:found] {
+		r.stored = optimizer.AppendRow(r.stored, r.keys[i], r.words[int(place)*stride:][:stride])
+	}
+	return r.stored
 }

@@ -36,19 +36,39 @@ func TestPlaces(t *testing.T) {
 					here = append(here, key)
 				}
 				require.Equal(t, len(here), p.n)
-				all := make([]uint64, len(here)/64+1)
-				for i := range all {
-					all[i] = math.MaxUint64
-				}
-				require.Equal(t, here, p.appendKeys(nil, all, 0, p.n))
-				if len(here) > 70 {
-					require.Equal(t, here[64:70], p.appendKeys(nil, all, 64, 6))
-				}
+				checkExisting(t, p, here)
 				for _, key := range []uint64{1 << width, 1<<width + 1, math.MaxUint64} {
 					require.Equal(t, 0, p.find([]uint64{key}, row))
 				}
 			}
 		}
+	}
+}
+
+// checkExisting compares, for some of the places here, what places say of those that
+// have a row.
+func checkExisting(t *testing.T, p *places, here []uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(uint64(p.n), 1))
+	for range 20 {
+		first := 32 * rng.IntN(p.n/32+1)
+		n := min(rng.IntN(100), p.n-first)
+		exists := make([]uint32, (n+31)/32)
+		var keys []uint64
+		var rows []uint32
+		for i := range n {
+			if rng.IntN(3) > 0 {
+				exists[i/32] |= 1 << (i % 32)
+				keys, rows = append(keys, here[first+i]), append(rows, uint32(i))
+			}
+		}
+		if n%32 != 0 {
+			exists[n/32] |= math.MaxUint32 << (n % 32) // of others
+		}
+		foundKeys, foundRows := make([]uint64, n+1), make([]uint32, n+1)
+		found := p.existing(exists, first, n, foundKeys, foundRows)
+		require.Equal(t, keys, append([]uint64(nil), foundKeys[:found]...))
+		require.Equal(t, rows, append([]uint32(nil), foundRows[:found]...))
 	}
 }
 
@@ -290,8 +310,8 @@ func TestFlatMemory(t *testing.T) {
 			}
 		}
 	}
-	words := func(n int64) int64 { return (n + 63) / 64 }
-	want := places[0]*4*(2+4) + places[1]*4*2 + 16*(2*words(places[0])+words(places[1])) + 8*(1<<12+1<<10)/32
+	marks := func(n int64) int64 { return 4 * ((n + 31) / 32) }
+	want := places[0]*4*(2+4) + places[1]*4*2 + 2*marks(places[0]) + marks(places[1]) + 8*(1<<12+1<<10)/32
 	require.Equal(t, want, m.Used())
 	most, err := MemoryOf(s.job, 1, 0)
 	require.NoError(t, err)

@@ -83,6 +83,8 @@ func (t *hashed) create(keys []uint64, rows []uint32) {
 	}
 }
 
+func (*hashed) changing([]uint32) {}
+
 // add returns the key's row, made if there is none. There must be room.
 func (t *hashed) add(key uint64) uint32 {
 	row := uint32(t.rows.N)
@@ -92,9 +94,6 @@ func (t *hashed) add(key uint64) uint32 {
 	_, words := t.rows.Add(key)
 	t.init.Row(t.rows.Weights(words), key)
 	t.opt.Init(t.rows.Weights(words), t.rows.State(words))
-	if int(row)>>6 == len(t.touched) {
-		t.touched = append(t.touched, 0)
-	}
 	return row
 }
 

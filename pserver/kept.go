@@ -76,9 +76,10 @@ type tableCut struct {
 
 // changed has what some rows of a run were.
 type changed struct {
-	// kept has a bit for each row of the run. In a flat table exists has a bit for
-	// each place that had a row.
-	kept, exists []uint64
+	// kept has a bit for each row of the run.
+	kept []uint64
+	// exists has a bit for each place that had a row, in a flat table.
+	exists []uint32
 	// before holds, for each row that is kept, its place in the run and its
 	// words behind the key, one after the other, in pieces of keptWords.
 	before [][]float32
@@ -126,18 +127,18 @@ func (c *tableCut) run(number uint32) *changed {
 	return c.runs[number]
 }
 
-// exists are the bits of the run of a flat table from a row on. A row of such a
-// table is so small that a run has 64 or more.
-func (c *tableCut) exists(from uint32) []uint64 {
-	all := c.flat.exists[from/64:]
-	return all[:min(len(all), 1<<c.shift/64)]
+// exists are the bits of the run of a flat table from a place on. A row of such a
+// table is so small that a run has 32 or more.
+func (c *tableCut) exists(from uint32) []uint32 {
+	all := c.flat.exists[from/32:]
+	return all[:min(len(all), 1<<c.shift/32)]
 }
 
 func (r *changed) keep(place uint32, words []float32) {
 	if r.kept[place>>6]>>(place&63)&1 != 0 {
 		return
 	}
-	if r.exists != nil && r.exists[place>>6]>>(place&63)&1 == 0 {
+	if r.exists != nil && r.exists[place>>5]>>(place&31)&1 == 0 {
 		return // it had no row
 	}
 	r.kept[place>>6] |= 1 << (place & 63)
@@ -153,12 +154,13 @@ func (r *changed) keep(place uint32, words []float32) {
 type taken struct {
 	first  uint32
 	words  []float32
-	exists []uint64 // of a flat table
+	exists []uint32 // of a flat table
 	// was is what has to be restored, nil if nothing.
 	was *changed
-	// stored and keys are scratch of a flat table.
+	// stored, keys and places are scratch of a flat table.
 	stored []float32
 	keys   []uint64
+	places []uint32
 }
 
 // take reads the next run as it lies in memory now. There are no words at the end.
@@ -189,9 +191,7 @@ func (c *tableCut) restore(r *taken) []float32 {
 	if r.was != nil {
 		r.exists = r.was.exists
 	}
-	r.keys = c.flat.appendKeys(r.keys[:0], r.exists, int(r.first), len(r.words)/c.rows.Stride)
-	r.stored = c.flat.stored(r.stored[:0], r.keys, r.exists, r.words)
-	return r.stored
+	return c.flat.stored(r)
 }
 
 // restore makes the words of a run what they were at the cut.

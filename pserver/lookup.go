@@ -3,13 +3,14 @@ package pserver
 import (
 	"math/bits"
 
+	"starfish/internal/kernel"
 	"starfish/job"
 	"starfish/pserver/optimizer"
 )
 
-// ahead is how many keys are looked up side by side: more than the processor
-// can have misses under way, so few that their lines stay in the first cache.
-const ahead = 32
+// ahead is how many keys are looked up side by side: so few that what is known of
+// them stays in the first cache.
+const ahead = 256
 
 // find writes the row number of each key, None where there is no row. It
 // returns the index of the first key that has no place on this shard, or -1.
@@ -18,9 +19,9 @@ const ahead = 32
 // A lookup costs two cache misses, one for the slot and one for the row, and
 // what is found there decides how it goes on. A processor that guesses that
 // wrongly throws away what it has begun of the lookups to come. So the keys are
-// looked up in groups, each in four steps: the first loads all home slots and
-// the third the keys of all rows, without any branch on the data, and all their
-// misses overlap; the others find in the cache what they decide about.
+// looked up in groups, each in steps: one loads all home slots, another the keys
+// of all rows, both without any branch on the data and with their lines asked for
+// before; the others find in the cache what they decide about.
 func (t *hashed) find(keys []uint64, rows []uint32) int {
 	var g group
 	for i := 0; i < len(keys); i += ahead {
@@ -34,7 +35,7 @@ func (t *hashed) find(keys []uint64, rows []uint32) int {
 
 // group is what is known of the keys of one group.
 type group struct {
-	hashes, slots [ahead]uint32
+	hashes, homes, slots [ahead]uint32
 }
 
 func (g *group) find(t *hashed, keys []uint64, rows []uint32) int {
@@ -66,8 +67,14 @@ func (g *group) home(t *hashed, keys []uint64) bool {
 		hash := job.Mix(key)
 		at, _ := bits.Mul64(hash, of)
 		wrong |= at ^ shard | key>>width
-		g.hashes[i] = uint32(hash)
-		g.slots[i] = slots[hash&mask]
+		g.hashes[i], g.homes[i] = uint32(hash), uint32(hash&mask)
+	}
+	homes := g.homes[:len(keys)]
+	for from, to := 0, 0; from < len(homes); from = to {
+		to = kernel.Fetch(slots, homes, 0, from)
+		for i, home := range homes[from:to] {
+			g.slots[from+i] = slots[home]
+		}
 	}
 	return wrong == 0
 }
@@ -96,13 +103,17 @@ func (t *hashed) differ(keys []uint64, rows []uint32) bool {
 	blocks, shift, stride, inBlock := t.rows.Blocks, t.rows.Shift&31, t.rows.Stride, uint32(1)<<t.rows.Shift-1
 	rows = rows[:len(keys)]
 	diff := uint64(0)
-	for i, row := range rows {
-		exists := uint64(0)
-		if row != optimizer.None {
-			exists = ^exists
+	for from, to := 0, 0; from < len(rows); from = to {
+		to = t.rows.Fetch(rows, from)
+		keys := keys[from:to]
+		for i, row := range rows[from:to] {
+			exists := uint64(0)
+			if row != optimizer.None {
+				exists = ^exists
+			}
+			row &= uint32(exists) // the first one's key is as good to load as any
+			diff |= (optimizer.KeyOf(blocks[row>>shift][int(row&inBlock)*stride:]) ^ keys[i]) & exists
 		}
-		row &= uint32(exists) // the first one's key is as good to load as any
-		diff |= (optimizer.KeyOf(blocks[row>>shift][int(row&inBlock)*stride:]) ^ keys[i]) & exists
 	}
 	return diff != 0
 }

@@ -125,7 +125,7 @@ func (s *Shard) Content() int64 {
 func (t *table) hashedBytes() int64 {
 	const key = 2 // words
 	words := int64(key + t.Dim + t.opt.Words(t.Dim))
-	return int64(t.rows.N)*4*words + 4*int64(slotsFor(t.rows.N)) + int64(t.rows.N/8)
+	return int64(t.rows.N)*4*words + 4*int64(slotsFor(t.rows.N))
 }
 
 // Release takes the shard out of the account, for good: nobody uses it any more.
@@ -146,12 +146,11 @@ func (t *hashed) growth(rows []uint32) int64 {
 	if missing == 0 {
 		return 0
 	}
-	touched := max((t.rows.N+missing+63)/64-len(t.touched), 0)
-	return t.rows.Growth(missing) + t.slotGrowth(missing) + 8*int64(touched)
+	return t.rows.Growth(missing) + t.slotGrowth(missing)
 }
 
 func (t *hashed) bytes() int64 {
-	return t.rows.Bytes() + int64(len(t.slots)+len(t.next))*4 + int64(len(t.touched))*8
+	return t.rows.Bytes() + int64(len(t.slots)+len(t.next))*4
 }
 
 // slotGrowth is what reserve will allocate for so many more rows.

@@ -5,7 +5,7 @@ import (
 	"sort"
 
 	"starfish/internal/hugepage"
-	"starfish/job"
+	"starfish/internal/kernel"
 )
 
 // places number the keys below 2^b that lie on one shard, in their order: the
@@ -25,27 +25,31 @@ type places struct {
 }
 
 // perPlaces is how many keys a word tells about.
-const perPlaces = 32
+const (
+	perPlacesLog = 5
+	perPlaces    = 1 << perPlacesLog
+)
 
-// newPlaces needs bits ≤ 32. It hashes every key, 1 to 2 ns each.
+// newPlaces needs bits ≤ 32. It hashes every key.
 func newPlaces(width, shard, of int) *places {
 	p := &places{words: make([]uint64, (1<<width+perPlaces-1)/perPlaces), bits: uint(width)}
 	hugepage.Advise(p.words)
 	// A key lies here if its hash is from first to first + last.
 	first := firstHash(shard, of)
 	last := firstHash(shard+1, of) - 1 - first
-	key, n, keys := uint64(0), uint64(0), uint64(min(perPlaces, 1<<width))
+	var some [256]uint32
 	for i := range p.words {
-		here := uint64(0)
-		for j := range keys {
-			_, beyond := bits.Sub64(last, job.Mix(key+j)-first, 0)
-			here |= (1 - beyond) << j
+		at := i % len(some)
+		if at == 0 {
+			kernel.HashesIn(some[:min(len(some), len(p.words)-i)], uint64(i)*perPlaces, first, last)
 		}
-		p.words[i] = n<<32 | here
-		n += uint64(bits.OnesCount32(uint32(here)))
-		key += perPlaces
+		here := some[at]
+		if width < perPlacesLog {
+			here &= 1<<(1<<width) - 1
+		}
+		p.words[i] = uint64(p.n)<<32 | uint64(here)
+		p.n += bits.OnesCount32(here)
 	}
-	p.n = int(n)
 	return p
 }
 
@@ -69,11 +73,15 @@ func (p *places) find(keys []uint64, rows []uint32) int {
 	words, mask := p.words, uint64(1)<<(p.bits&63)-1
 	rows = rows[:len(keys)]
 	wrong := uint64(0)
-	for i, key := range keys {
-		w := words[key&mask/perPlaces]
-		at := key % perPlaces
-		wrong |= key&^mask | ^w>>at&1
-		rows[i] = uint32(w>>32) + uint32(bits.OnesCount32(uint32(w)&(1<<at-1)))
+	for from, to := 0, 0; from < len(keys); from = to {
+		to = kernel.Fetch(words, keys, perPlacesLog, from)
+		rows := rows[from:to]
+		for i, key := range keys[from:to] {
+			w := words[key&mask/perPlaces]
+			at := key % perPlaces
+			wrong |= key&^mask | ^w>>at&1
+			rows[i] = uint32(w>>32) + uint32(bits.OnesCount32(uint32(w)&(1<<at-1)))
+		}
 	}
 	if wrong == 0 {
 		return -1
@@ -86,28 +94,44 @@ func (p *places) find(keys []uint64, rows []uint32) int {
 	return -1
 }
 
-// appendKeys appends the keys of those places from first on, n of them, whose bit
-// is set in exists; bit 0 is that of first.
-func (p *places) appendKeys(to []uint64, exists []uint64, first, n int) []uint64 {
+// existing finds which of the n places from first on have a row: exists has a bit
+// for each, bit 0 that of first. It writes their keys, and the places, counted
+// from first, to the front of slices that have room for one more than there are,
+// and returns how many there are.
+func (p *places) existing(exists []uint32, first, n int, keys []uint64, rows []uint32) (found int) {
 	if n == 0 {
-		return to
+		return 0
 	}
 	// The last word that begins at or before the first place.
 	at := sort.Search(len(p.words), func(i int) bool { return int(p.words[i]>>32) > first }) - 1
 	for ; at < len(p.words); at++ {
-		place := int(p.words[at]>>32) - first
+		here, place := uint32(p.words[at]), int(p.words[at]>>32)-first
+		for ; place < 0 && here != 0; place++ {
+			here &= here - 1
+		}
 		if place >= n {
 			break
 		}
+		if here == 0 {
+			continue
+		}
+		// A bit for each of the word's keys that has a row, in their order.
+		e := exists[place/32] >> (place % 32)
+		if place%32 != 0 && place/32+1 < len(exists) {
+			e |= exists[place/32+1] << (32 - place%32)
+		}
+		if left := n - place; left < 32 {
+			e &= 1<<left - 1
+		}
 		key := uint64(at) * perPlaces
-		for here := uint32(p.words[at]); here != 0; here &= here - 1 {
-			if place >= 0 && place < n && exists[place>>6]>>(place&63)&1 != 0 {
-				to = append(to, key+uint64(bits.TrailingZeros32(here)))
-			}
+		for ; e != 0 && here != 0; here &= here - 1 {
+			keys[found], rows[found] = key+uint64(bits.TrailingZeros32(here)), uint32(place)
+			found += int(e & 1)
+			e >>= 1
 			place++
 		}
 	}
-	return to
+	return found
 }
 
 // placesBytes is the memory of places.

@@ -22,9 +22,11 @@ type pulled struct {
 	rows []uint32
 }
 
-// What is remembered of a table at most: so much that a hundred trainers with
-// some thousand keys in a batch find their own, in no more than 6 MiB.
+// What is remembered of a table: pulls of at least so many keys, at most so many,
+// and of so many keys together that a hundred trainers with some thousand keys in
+// a batch find their own, in no more than 6 MiB.
 const (
+	leastKeys = 32
 	maxPulls  = 256
 	maxPulled = 1 << 19
 )
@@ -32,7 +34,7 @@ const (
 // keep remembers a pull, unless it is too small to be worth it, or too large.
 func (r *recent) keep(keys []uint64, rows []uint32) {
 	n := len(keys)
-	if n < ahead || n > maxPulled/2 {
+	if n < leastKeys || n > maxPulled/2 {
 		return
 	}
 	var p *pulled

@@ -44,8 +44,8 @@ func TestRecent(t *testing.T) {
 	take(b, 1)
 	require.Empty(t, r.open)
 
-	r.keep(from(0, ahead-1), rows[:ahead-1]) // too small
-	r.keep(from(0, maxPulled), rows)         // too large
+	r.keep(from(0, leastKeys-1), rows[:leastKeys-1]) // too small
+	r.keep(from(0, maxPulled), rows)                 // too large
 	r.keep(nil, nil)
 	require.Empty(t, r.open)
 }
@@ -56,10 +56,10 @@ func TestRecentIsBounded(t *testing.T) {
 	var r recent
 	rows := make([]uint32, maxPulled)
 	for i := range 10 * maxPulls {
-		r.keep(from(uint64(i)*1000, ahead+i%10), rows[:ahead+i%10])
+		r.keep(from(uint64(i)*1000, leastKeys+i%10), rows[:leastKeys+i%10])
 	}
 	require.Len(t, r.open, maxPulls)
-	require.False(t, r.take(from(0, ahead), rows))
+	require.False(t, r.take(from(0, leastKeys), rows))
 	for range 5 {
 		for _, n := range []int{maxPulled / 2, maxPulled / 4, 100, maxPulled / 3} {
 			keys := from(7, n)

@@ -31,7 +31,7 @@ const (
 // loaded makes the index of the rows that load has added, and checks that each
 // belongs here and comes once.
 func (t *hashed) loaded() error {
-	t.slots, t.touched = make([]uint32, slotsFor(t.rows.N)), make([]uint64, (t.rows.N+63)/64)
+	t.slots = make([]uint32, slotsFor(t.rows.N))
 	hugepage.Advise(t.slots)
 	run := min(reindexed, t.rows.N)
 	x := reindexer{table: t, hashes: make([]uint32, run), sorted: make([]uint64, run)}

@@ -19,7 +19,6 @@ func TestReindex(t *testing.T) {
 		}
 		require.NoError(t, tab.loaded())
 		require.Len(t, tab.slots, slotsFor(n))
-		require.Len(t, tab.touched, (n+63)/64)
 		keys, rows := make([]uint64, n), make([]uint32, n)
 		for i := range keys {
 			keys[i] = uint64(i) * 7

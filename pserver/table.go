@@ -14,10 +14,9 @@ type table struct {
 	*parameter
 	rows  optimizer.Rows
 	index index
-	// touched has a bit for each row, all zero between pushes.
-	touched []uint64
 	// recent has the rows of the last pulls.
-	recent recent
+	recent  recent
+	repeats repeats
 	// mark is the number of the last push that named the table.
 	mark uint64
 	// cut is not nil while a cut has not read all of its rows.
@@ -38,6 +37,9 @@ type index interface {
 	missing(rows []uint32)
 	// create makes the rows that do not exist, and writes their numbers.
 	create(keys []uint64, rows []uint32)
+	// changing is called with some of these rows after the other, before they are
+	// changed.
+	changing(rows []uint32)
 	// growth is at most how many bytes the table will take more when create has
 	// made what is missing.
 	growth(rows []uint32) int64
@@ -117,31 +119,21 @@ func (t *table) apply(v *wire.SparseRows, rows []uint32, now moment) (key uint64
 	}
 	t.index.create(v.Keys, rows)
 	found, grad := rows, v.Values
-	if !t.opt.Additive() && t.repeats(rows) {
+	if !t.opt.Additive() && t.repeats.in(rows) {
 		rows, grad = t.merge(rows, grad)
 	}
 	step := t.step(now)
 	if norm := t.Optimizer.ClipNorm; norm > 0 {
 		step = step.Clipped(norm, optimizer.Squares(grad))
 	}
-	if i := t.opt.Rows(&t.rows, rows, grad, step); i >= 0 {
-		return v.Keys[slices.Index(found, rows[i])], true
+	for from, to := 0, 0; from < len(rows); from = to {
+		to = t.rows.Fetch(rows, from)
+		t.index.changing(rows[from:to])
+		if i := t.opt.Rows(&t.rows, rows[from:to], grad[from*t.Dim:to*t.Dim], step); i >= 0 && !bad {
+			key, bad = v.Keys[slices.Index(found, rows[from+i])], true
+		}
 	}
-	return 0, false
-}
-
-// repeats tells whether a row comes more than once.
-func (t *table) repeats(rows []uint32) bool {
-	touched, twice := t.touched, uint64(0)
-	for _, row := range rows {
-		w := &touched[row>>6]
-		twice |= *w >> (row & 63) & 1
-		*w |= 1 << (row & 63)
-	}
-	for _, row := range rows {
-		touched[row>>6] = 0
-	}
-	return twice != 0
+	return key, bad
 }
 
 // merge adds up the gradients of rows that come more than once, as if the
@@ -174,6 +166,9 @@ func (t *table) read(dst []float32, keys []uint64, rows []uint32) []float32 {
 			t.init.Row(dst[i*dim:(i+1)*dim], keys[i])
 		}
 	}
-	t.opt.ReadRows(dst[:len(rows)*dim], &t.rows, rows)
+	for from, to := 0, 0; from < len(rows); from = to {
+		to = t.rows.Fetch(rows, from)
+		t.opt.ReadRows(dst[from*dim:to*dim], &t.rows, rows[from:to])
+	}
 	return dst[len(rows)*dim:]
 }

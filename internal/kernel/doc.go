@@ -1,6 +1,6 @@
 // Package kernel has the loops that the vector units of a processor do faster
 // than compiled Go: updates of dense weights, the look for what is not finite,
-// and the product of matrices.
+// and the product of matrices; and what asks for cache lines before they are read.
 //
 // What is in assembly has a plain twin, and a test that compares the two. An
 // update does the very operations of its twin in their order, each rounded as

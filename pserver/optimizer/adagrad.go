@@ -79,8 +79,8 @@ func (o adagrad) Rows(t *Rows, rows []uint32, grad []float32, step Step) int {
 	return bad
 }
 
-// rows1 is Rows for a dim of 1, the case of linear models: rows are gathered, so
-// that their misses overlap, updated as a block is, and put back.
+// rows1 is Rows for a dim of 1, the case of linear models: rows are gathered,
+// updated as a block is, and put back.
 func (o adagrad) rows1(t *Rows, rows []uint32, grad []float32, step Step) int {
 	bad := -1
 	var w, a [gathered]float32

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 
 	"starfish/internal/hugepage"
+	"starfish/internal/kernel"
 )
 
 // None is the number of a row that does not exist.
@@ -168,6 +169,11 @@ func (t *Rows) Growth(more int) int64 {
 	return 4 * int64(words)
 }
 
+// Fetch goes through rows in groups; see kernel.Fetch.
+func (t *Rows) Fetch(rows []uint32, from int) (to int) {
+	return kernel.FetchRows(t.Blocks, rows, t.Shift, t.Stride, from)
+}
+
 // Append appends the words of n rows, from a row on, as they lie in memory.
 func (t *Rows) Append(to []float32, first, n uint32) []float32 {
 	for n > 0 {
@@ -209,9 +215,8 @@ func (t *Rows) read1(dst []float32, rows []uint32) {
 	}
 }
 
-// gathered is how many rows are gathered at a time: more than the processor can
-// have misses under way, so few that their lines stay in the first cache.
-const gathered = 128
+// gathered is how many rows are gathered at a time.
+const gathered = 64
 
 // gather2 reads the first two words behind the key, of rows that exist.
 func (t *Rows) gather2(rows []uint32, x, y []float32) {
