@@ -342,7 +342,7 @@ func TestTheGiverIsSilentFromTheCutOn(t *testing.T) {
 			a.client.Partition(true)
 			return errors.New("no answer")
 		}}, a, func() *process { return nil })
-		time.Sleep(2 * time.Second) // the first checkpoints
+		time.Sleep(5 * time.Second) // the first checkpoints
 		b := w.start("pserver-1")
 		w.eventually("handed over", happened)
 		w.balanced(1, b)

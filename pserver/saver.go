@@ -14,10 +14,12 @@ import (
 )
 
 // firstSave is how long after it began to be served a shard is saved for the
-// first time; the pauses double from there up to the job's interval.
-const firstSave = time.Second
+// first time; the pauses double from there up to the job's interval. A job that is
+// over by then saves only at its end: what a kill before could make it do again is
+// less than a start.
+const firstSave = 4 * time.Second
 
-// rhythm says when interval saves are due: after 1, 2, 4, 8 … seconds, up to
+// rhythm says when interval saves are due: after 4, 8, 16 … seconds, up to
 // the interval. It is a pure value of the times that it is given.
 type rhythm struct {
 	interval time.Duration

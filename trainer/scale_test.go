@@ -309,6 +309,7 @@ func TestPserverMoves(t *testing.T) {
 	file, seen := records(t, 1000)
 	synctest.Test(t, func(t *testing.T) {
 		c := slowCluster(t, file, 2)
+		c.spec.Checkpoint.Interval = time.Second
 		old := c.pserver("pserver-0")
 		c.pserver("pserver-1")
 		c.trainer("trainer-0")

@@ -114,6 +114,7 @@ func slowCluster(t *testing.T, file string, passes int) *cluster {
 	c.models = map[string]trainer.Builder{model.Count: newPulled}
 	c.spec.Train.Passes = passes
 	c.spec.Data.Chunk = 1500
+	c.spec.Checkpoint.Interval = 3 * time.Second
 	return c
 }
 
