@@ -291,3 +291,22 @@ func (c cluster) versions(t *testing.T, job string) {
 		t.Logf("         %s is of %s", p.Name, p.Version)
 	}
 }
+
+// More is wanted than there are nodes for: the job begins with what has one, and
+// whoever gets a node only at the end, when the others are gone, ends at once.
+func Test8Pending(t *testing.T) {
+	c := connect(t)
+	c.trial(t, "pending", 200, variant{overlay: "dev", pservers: 4, trainers: 5, apart: true}, func(t *testing.T, j trial) {
+		j.progress(t, j.name)
+		for name, n := range map[string]int{"pserver": 4, "trainer": 5} {
+			j.awaitRunning(t, name, nodes)
+			all, err := c.pods(name)
+			require.NoError(t, err)
+			require.Len(t, all, n)
+			for _, p := range all {
+				require.Equal(t, p.runs(), p.Status.Phase != "Pending", p.Metadata.Name)
+			}
+		}
+		j.trains(t)
+	})
+}

@@ -22,11 +22,23 @@ type trial struct {
 	over   *bool // it was over before everything had happened to it
 }
 
+// nodes of the cluster that deploy/e2e/run starts.
+const nodes = 3
+
 // variant are the workloads of a trial.
 type variant struct {
 	overlay            string // dev or services
 	pservers, trainers int
 	tag                string // of the image: dev, this tree's, or last, that of the last release
+	apart              bool   // one pserver and one trainer at most on a node, so that others have none
+}
+
+// run is how many of n processes of one program have a node.
+func (v variant) run(n int) int {
+	if v.apart {
+		return min(n, nodes)
+	}
+	return n
 }
 
 // trial has something happen to a job of that many passes, which ends well. How many
@@ -76,6 +88,13 @@ run: {pservers: %[3]d, trainers: %[4]d}
 			k = map[string]string{"pserver": "StatefulSet", "trainer": "Deployment"}[name]
 		}
 		api := map[string]string{"Job": "batch/v1", "StatefulSet": "apps/v1", "Deployment": "apps/v1"}[k]
+		apart := ""
+		if v.apart {
+			apart = fmt.Sprintf(`      - op: add
+        path: /spec/template/spec/affinity
+        value: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app.kubernetes.io/name: %s}}}]}}
+`, name)
+		}
 		// A silent node is given up after seconds, so that the suite need not wait.
 		return fmt.Sprintf(`  - patch: |-
       apiVersion: %s
@@ -86,7 +105,7 @@ run: {pservers: %[3]d, trainers: %[4]d}
     patch: |-
       - {op: replace, path: /spec/template/spec/tolerations/0/tolerationSeconds, value: 2}
       - {op: replace, path: /spec/template/spec/tolerations/1/tolerationSeconds, value: 2}
-`, api, k, name, fmt.Sprintf(size, n))
+%[5]s`, api, k, name, fmt.Sprintf(size, n), apart)
 	}
 	kustomization := fmt.Sprintf(`resources: [../../../deploy/kubernetes/overlays/%s]
 generatorOptions: {disableNameSuffixHash: true}
@@ -102,7 +121,7 @@ patches:
 	c.awaitRunning(t, "etcd", 3)
 	eventually(t, name+" trains", func() (bool, string) {
 		s, err := j.status(name)
-		return err == nil && len(s.Pservers) == v.pservers && len(s.Trainers) == v.trainers || s.Phase == "complete", fmt.Sprintf("%+v %v\n%s", s, err, c.picture())
+		return err == nil && len(s.Pservers) == v.run(v.pservers) && len(s.Trainers) == v.run(v.trainers) || s.Phase == "complete", fmt.Sprintf("%+v %v\n%s", s, err, c.picture())
 	})
 	say(t, "until its processes work", time.Since(j.begun))
 	return j
