@@ -79,7 +79,7 @@ image: build ## container images as archives in build/image, without an engine (
 	@$(IMAGE) -o build/image/starfish.tar -sbom build/image/starfish.spdx.json -ref localhost/starfish:$(VERSION) $(BIN)/pserver $(BIN)/trainer $(BIN)/starfish
 	@$(IMAGE) -o build/image/starfish-dev.tar -ref localhost/starfish:dev $(BIN)/pserver $(BIN)/trainer $(BIN)/starfish examples/adult=/examples/adult
 
-e2e-k8s: image ## the suite on a real Kubernetes that it starts (root; a quarter of an hour, the first time twice; TEST=Test3)
+e2e-k8s: image ## the suite on a real Kubernetes that it starts (root; half an hour, the first time a quarter more; TEST=Test3)
 	@deploy/e2e/run '$(TEST)'
 
 clean: ## remove what was built
