@@ -110,6 +110,9 @@ type memberStatus struct {
 	// it says it waits for.
 	Pending int64  `json:"pending,omitempty"`
 	Waits   string `json:"waits,omitempty"`
+	// Stalled: a trainer has said that a batch does not get on, so that nobody waits
+	// for it.
+	Stalled bool `json:"stalled,omitempty"`
 }
 
 // statusFlags are the flags of `starfish status`.

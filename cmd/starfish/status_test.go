@@ -32,9 +32,10 @@ func TestStatusWaits(t *testing.T) {
 		change func(*jobStatus)
 		want   []string
 	}{
-		"nothing":         {func(*jobStatus) {}, []string{}},
-		"nobody is there": {func(s *jobStatus) { s.Pservers, s.Trainers, s.Shards = nil, nil, nil }, []string{"no pserver is registered", "no trainer is registered"}},
-		"a free shard":    {func(s *jobStatus) { s.Shards[1].Owner = "" }, []string{"nobody owns shard 1; 1 of 2 pservers are registered"}},
+		"nothing":              {func(*jobStatus) {}, []string{}},
+		"nobody is there":      {func(s *jobStatus) { s.Pservers, s.Trainers, s.Shards = nil, nil, nil }, []string{"no pserver is registered", "no trainer is registered"}},
+		"a trainer that hangs": {func(s *jobStatus) { s.Trainers[0].Stalled = true }, []string{"a batch of t does not get on; nobody waits for it"}},
+		"a free shard":         {func(s *jobStatus) { s.Shards[1].Owner = "" }, []string{"nobody owns shard 1; 1 of 2 pservers are registered"}},
 		"an owner that is gone": {func(s *jobStatus) { s.Shards[0].Owner, s.Shards[0].Serving = "q", nil },
 			[]string{"the owner of shard 0 is not registered any more"}},
 		"a restore": {func(s *jobStatus) { s.Shards[0].Serving, s.Shards[1].Serving = no(), no() }, []string{"shards 0, 1 not served yet"}},

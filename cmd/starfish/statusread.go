@@ -95,7 +95,7 @@ func readMembers(ctx context.Context, st store.Store, role string) ([]memberStat
 	}
 	members := []memberStatus{}
 	for name, m := range roster.Members {
-		members = append(members, memberStatus{Name: name, Incarnation: m.Incarnation, Address: m.Address, Version: m.Version, MaxMemory: m.MaxMemory})
+		members = append(members, memberStatus{Name: name, Incarnation: m.Incarnation, Address: m.Address, Version: m.Version, MaxMemory: m.MaxMemory, Stalled: m.Stalled})
 	}
 	sort.Slice(members, func(i, j int) bool { return members[i].Name < members[j].Name })
 	return members, nil
@@ -267,6 +267,9 @@ func (s *jobStatus) waits(pservers int) []string {
 	for _, m := range s.Trainers {
 		if m.Waits != "" {
 			say("%s waits for %s", m.Name, m.Waits)
+		}
+		if m.Stalled {
+			say("a batch of %s does not get on; nobody waits for it", m.Name)
 		}
 	}
 	said := make(map[string]bool)
