@@ -8,7 +8,7 @@ import (
 )
 
 // Processes of one host have a shorter way to each other than TCP: a socket of the
-// system, which costs half as much. So who listens at an address of an interface
+// system, which costs two thirds of it. So who listens at an address of an interface
 // listens at a socket of that name too, and who dials an address tries that name
 // first. A process of another host, of another network namespace, of before, or
 // of a system without such sockets has none, and is dialled by TCP.
