@@ -27,19 +27,37 @@ import (
 // messageKeys is the number of random keys in a message.
 const messageKeys = 32 << 10
 
-// planes are the exchanges through the client with a whole pserver, over
-// loopback.
+// onlyTCP is the way between hosts, taken within one.
+type onlyTCP struct{}
+
+func (onlyTCP) Listen(addr string) (net.Listener, error) {
+	return net.Listen("tcp", addr) //nolint:forbidigo // a yardstick
+}
+
+func (onlyTCP) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, "tcp", addr) //nolint:forbidigo // a yardstick
+}
+
+// planes are the exchanges through the client with a whole pserver of this host:
+// as it is done there, over a Unix socket where there are such, and as between
+// hosts, over TCP.
 func planes() []part {
 	var parts []part
 	for _, p := range []struct {
-		name     string
+		size     string
 		elements int
 		repeat   int
 		target   float64
-	}{{"push+pull of 4 KiB ÷ raw TCP", 1 << 10, 2000, 0.6}, {"push+pull of 1 MiB ÷ raw TCP", 1 << 18, 100, 0.7}, {"push+pull of 16 MiB ÷ raw TCP", 1 << 22, 8, 0.7}} {
-		parts = append(parts, part{name: p.name, unit: "s", target: atLeast(p.target), open: func(c *config) (func() (pair, error), func() error, error) {
-			return denseRounds(c, p.elements, p.repeat)
-		}})
+	}{{"4 KiB", 1 << 10, 2000, 0.6}, {"1 MiB", 1 << 18, 100, 0.7}, {"16 MiB", 1 << 22, 8, 0.7}} {
+		for _, way := range []struct {
+			name    string
+			network transport.Network
+		}{{"", transport.TCP}, {", both by TCP", onlyTCP{}}} {
+			parts = append(parts, part{name: "push+pull of " + p.size + " ÷ raw TCP" + way.name, unit: "s", target: atLeast(p.target),
+				open: func(c *config) (func() (pair, error), func() error, error) {
+					return denseRounds(c, p.elements, p.repeat, way.network)
+				}})
+		}
 	}
 	for _, dim := range []int{1, 16} {
 		parts = append(parts, part{
@@ -62,7 +80,7 @@ type plane struct {
 	dir        string
 }
 
-func newPlane(p job.Parameter) (_ *plane, err error) {
+func newPlane(p job.Parameter, n transport.Network) (_ *plane, err error) {
 	p.Name, p.Init, p.Divisor, p.Reduction = "p", job.Initializer{Kind: job.InitZeros}, 1, job.ReductionSum
 	x := &plane{parameters: job.Parameters{V: 1, Shards: 1, List: []job.Parameter{p}}, done: make(chan error, 1)}
 	if x.dir, err = os.MkdirTemp("", "bench-parts-"); err != nil {
@@ -89,12 +107,12 @@ run: {pservers: 1, trainers: 1}
 	if err != nil {
 		return nil, err
 	}
-	server, err := pserver.New(pserver.Config{Store: st, Log: log, Name: "pserver-0", Listen: "127.0.0.1:0", Drain: 1})
+	server, err := pserver.New(pserver.Config{Store: st, Log: log, Name: "pserver-0", Listen: "127.0.0.1:0", Network: n, Drain: 1})
 	if err != nil {
 		return nil, err
 	}
 	go func() { x.done <- server.Run(ctx) }()
-	if x.client, err = client.New(client.Config{Store: st, Job: made.UUID, Parameters: x.parameters, Log: log}); err != nil {
+	if x.client, err = client.New(client.Config{Store: st, Job: made.UUID, Parameters: x.parameters, Network: n, Log: log}); err != nil {
 		return nil, err
 	}
 	if x.session, err = x.client.Connect(ctx); err != nil {
@@ -123,8 +141,8 @@ func (x *plane) close() error {
 }
 
 // denseRounds compares with frames of the same size over a connection.
-func denseRounds(c *config, elements, repeat int) (func() (pair, error), func() error, error) {
-	x, err := newPlane(job.Parameter{Shape: []int{elements}, Optimizer: job.OptimizerSettings{Type: job.OptimizerSGD, LearningRate: 0.1}})
+func denseRounds(c *config, elements, repeat int, n transport.Network) (func() (pair, error), func() error, error) {
+	x, err := newPlane(job.Parameter{Shape: []int{elements}, Optimizer: job.OptimizerSettings{Type: job.OptimizerSGD, LearningRate: 0.1}}, n)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -147,13 +165,13 @@ type echo struct {
 }
 
 func newEcho() (*echo, error) {
-	l, err := transport.TCP.Listen("127.0.0.1:0")
+	l, err := onlyTCP{}.Listen("127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
 	e := &echo{listener: l, done: make(chan error, 1)}
 	go func() { e.done <- e.serve() }()
-	e.conn, err = transport.TCP.Dial(context.Background(), l.Addr().String())
+	e.conn, err = onlyTCP{}.Dial(context.Background(), l.Addr().String())
 	return e, err
 }
 
@@ -217,7 +235,7 @@ const messages = 16
 // same process: no client, no connection.
 func sparseRounds(c *config, dim int) (func() (pair, error), func() error, error) {
 	n := c.keys
-	x, err := newPlane(job.Parameter{Sparse: true, Dim: dim, Optimizer: job.OptimizerSettings{Type: job.OptimizerAdagrad, LearningRate: 0.1, Epsilon: 1e-10}})
+	x, err := newPlane(job.Parameter{Sparse: true, Dim: dim, Optimizer: job.OptimizerSettings{Type: job.OptimizerAdagrad, LearningRate: 0.1, Epsilon: 1e-10}}, transport.TCP)
 	if err != nil {
 		return nil, nil, err
 	}
