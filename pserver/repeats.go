@@ -6,11 +6,14 @@ import (
 )
 
 // repeats finds out whether a row comes more than once in a push. It remembers
-// nothing but its memory.
+// nothing but its memory, and not that of a large push.
 type repeats struct {
 	seen []uint64
 	some []uint32
 }
+
+// manyRepeats is how long a list is whose memory, some 20 bytes a number, is kept.
+const manyRepeats = 1 << 16
 
 // in tells whether a number comes more than once.
 //
@@ -19,6 +22,9 @@ type repeats struct {
 // almost all numbers find their bit unset. What does not is a suspect. If there
 // are any, all numbers with a suspect's bit are put side by side.
 func (r *repeats) in(list []uint32) bool {
+	if len(list) > manyRepeats {
+		defer func() { *r = repeats{} }()
+	}
 	if len(r.some) <= len(list) {
 		r.some, r.seen = make([]uint32, len(list)+len(list)/4+1), nil
 	}

@@ -36,4 +36,8 @@ func TestRepeats(t *testing.T) { //nolint:paralleltest // counts allocations
 	require.True(t, r.in([]uint32{math.MaxUint32, math.MaxUint32}))
 	require.False(t, r.in(nil))
 	require.LessOrEqual(t, testing.AllocsPerRun(10, func() { r.in(list) }), 0.0)
+	large := make([]uint32, manyRepeats+1)
+	require.True(t, r.in(large))
+	require.Nil(t, r.seen, "what one large push took")
+	require.Nil(t, r.some)
 }

@@ -111,6 +111,18 @@ func TestLocalIsOfTheSameUser(t *testing.T) {
 	}
 }
 
+// Whoever a user namespace does not know is the same user to it.
+func TestLocalIsOfAKnownUser(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		return
+	}
+	here, there := net.Pipe()
+	defer here.Close()
+	defer there.Close()
+	require.False(t, listensAs(here, 65534), "the connection is not even looked at")
+}
+
 // Closing ends Accept, both listeners, and what nobody has taken.
 func TestLocalCloses(t *testing.T) {
 	t.Parallel()

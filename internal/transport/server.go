@@ -90,6 +90,9 @@ func (s *Server) Stop() {
 
 // GracefulStop lets calls and streams end by themselves, and takes no new ones.
 func (s *Server) GracefulStop() {
+	s.mu.Lock()
+	s.stopped = true
+	s.mu.Unlock()
 	s.Server.GracefulStop()
 	s.wg.Wait()
 }

@@ -523,3 +523,18 @@ func TestVirtualTime(t *testing.T) {
 		require.NoError(t, <-done)
 	})
 }
+
+// A server that is stopped before it serves does not.
+func TestStoppedBeforeItServes(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		l, err := transport.TCP.Listen("127.0.0.1:0")
+		require.NoError(t, err)
+		s, done := transport.NewServer(nil), make(chan error, 1)
+		go func() { done <- s.Serve(l) }()
+		s.GracefulStop()
+		if err := <-done; !errors.Is(err, grpc.ErrServerStopped) {
+			require.NoError(t, err)
+		}
+	}
+}
